@@ -1,0 +1,33 @@
+"""The few exceptions a user meets. Each carries one line: what was expected, what came, what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TacitError(Exception):
+    """Anything that the user can mend; the command line prints it and exits with 2."""
+
+
+class StudyError(TacitError):
+    """A study, a method or one of their settings makes no sense."""
+
+
+class DataError(TacitError):
+    """A file, a table or a split of it cannot be used."""
+
+
+class MissingDependency(TacitError):
+    """An optional package is not installed; the text names the command that installs it."""
+
+
+def suggest(wrong: str, known: Iterable[str]) -> str:
+    """Ends an error about an unknown name with what was probably meant, or with all that is known.
+
+    >>> suggest("fedpox", ["fedavg", "fedprox"])
+    'did you mean fedprox?'
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(wrong, names, n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"

@@ -1,0 +1,50 @@
+"""What an engine tells while it works. Library code never prints: it calls `on_event`, and the command line renders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class StudyStarted:
+    folder: str
+    runs: int
+    rounds: int  # of all runs together
+    done: int  # of those, finished before (a resumed study)
+
+
+@dataclass(frozen=True)
+class RoundFinished:
+    run: str
+    round: int
+    metrics: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RunFinished:
+    run: str
+    round: int
+    status: str  # finished | target | patience | diverged
+    rounds_left: int
+
+
+@dataclass(frozen=True)
+class Downloading:
+    file: str
+    done: int  # bytes
+    total: int
+
+
+@dataclass(frozen=True)
+class Warned:
+    text: str
+
+
+Event = StudyStarted | RoundFinished | RunFinished | Downloading | Warned
+OnEvent = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """The default listener."""

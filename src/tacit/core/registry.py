@@ -1,0 +1,116 @@
+"""Named families of frozen dataclasses: algorithms, splits, optimisers and the rest.
+
+Subclassing with a name registers a class, so a new method is one new file:
+
+>>> from dataclasses import dataclass
+>>> class Shape(Registered, family="shapes"):
+...     pass
+>>> @dataclass(frozen=True)
+... class Square(Shape, name="square"):
+...     side: float = 1.0
+>>> Shape.build({"name": "square", "side": 2})
+Square(side=2.0)
+>>> Shape.build("sqare")
+Traceback (most recent call last):
+tacit.core.errors.StudyError: no shape is called 'sqare'; did you mean square?
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from tacit.core.errors import StudyError, suggest
+from tacit.core.fields import check_names, conform, field_types
+
+FAMILIES: dict[str, type[Registered]] = {}
+
+
+class Registered:
+    """Base of every family. `home` is the module or folder whose import registers the family's own members."""
+
+    family: ClassVar[str]
+    home: ClassVar[str | None]
+    name: ClassVar[str]
+    members: ClassVar[dict[str, type[Any]]]
+
+    def __init_subclass__(cls, family: str | None = None, home: str | None = None, name: str | None = None) -> None:
+        super().__init_subclass__()
+        if family:
+            cls.family, cls.home, cls.members = family, home, {}
+            FAMILIES[family] = cls
+        if name:
+            twin = cls.members.get(name, cls)
+            if twin.__module__ != cls.__module__:  # the same module again is a reload
+                raise StudyError(f"two {cls.family} are called {name!r}: {twin.__module__} and {cls.__module__}")
+            cls.name = name
+            cls.members[name] = cls
+
+    @classmethod
+    def known(cls) -> dict[str, type[Self]]:
+        """The family's members by name, in alphabetical order."""
+        if cls.home:
+            import_folder(cls.home)
+        return dict(sorted(cls.members.items()))
+
+    @classmethod
+    def find(cls, name: str) -> type[Self]:
+        """The member of that name, or any class by its import path, `package.module:Class`."""
+        if ":" in name:
+            found = import_object(name)
+            if not (inspect.isclass(found) and issubclass(found, cls)):
+                raise StudyError(f"{name} is not a subclass of {cls.__module__}:{cls.__name__}")
+            return found
+        known = cls.known()
+        if name not in known:
+            raise StudyError(f"no {cls.family.removesuffix('s')} is called {name!r}; {suggest(name, known)}")
+        return known[name]
+
+    @classmethod
+    def build(cls, spec: str | Mapping[str, Any] | Self) -> Self:
+        """An object from `"name"` or `{"name": ..., fields}`; an object passes through."""
+        if isinstance(spec, cls):
+            return spec
+        settings = {"name": spec} if isinstance(spec, str) else dict(spec) if isinstance(spec, Mapping) else {}
+        name = settings.pop("name", None)
+        if not isinstance(name, str):
+            singular = cls.family.removesuffix("s")
+            raise StudyError(f"{singular}: expected a name or {{name: ..., settings}}, got {spec!r}")
+        member = cls.find(name)
+        types = field_types(member)
+        check_names(settings, types, name)
+        values = {key: conform(value, types[key], f"{name}.{key}") for key, value in settings.items()}
+        required = {field.name for field in dataclasses.fields(member) if _required(field)}  # type: ignore[arg-type]
+        if missing := sorted(required - values.keys()):
+            raise StudyError(f"{name} needs {' and '.join(missing)}")
+        return member(**values)
+
+    def spec(self) -> dict[str, Any]:
+        """The object as `{"name": ..., fields}`; `build` undoes it."""
+        cls = type(self)
+        name = cls.name if cls.members.get(getattr(cls, "name", "")) is cls else f"{cls.__module__}:{cls.__qualname__}"
+        return {"name": name} | {key: getattr(self, key) for key in field_types(cls)}
+
+
+def import_object(path: str) -> Any:
+    """What `package.module:name` names."""
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise StudyError(f"cannot import {path!r}: {error}; expected package.module:name, importable from here") from None
+
+
+def import_folder(name: str) -> None:
+    """Imports a module and, where it is a folder, every file in it."""
+    module = importlib.import_module(name)
+    for found in pkgutil.iter_modules(getattr(module, "__path__", [])):
+        importlib.import_module(f"{name}.{found.name}")
+
+
+def _required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING

@@ -1,0 +1,1 @@
+"""One file per method, server and client side together."""

@@ -1,0 +1,63 @@
+"""The clients that replied in a round, as `Algorithm.aggregate` sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tacit.core.errors import StudyError
+from tacit.core.rows import Rows, pick
+from tacit.federated.combine.combiner import Combiner
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Messages, one row per client, and what may be done with them. Rows are in the order of `ids`."""
+
+    messages: Rows
+    ids: tuple[int, ...]
+    samples: Tensor  # (K, 1)
+    steps: Tensor  # (K, 1)
+    population: int  # of all clients, N
+    combiner: Combiner
+    weighting: Literal["samples", "uniform"] = "samples"
+    client_losses: Tensor | None = None  # (K, 1), the mean over the round's local work
+    server_loss: Callable[[Tensor], Tensor] | None = None  # dx rows (K, P) -> loss (K, 1), on data set aside for it
+    needs_rows: bool = False
+
+    @property
+    def weights(self) -> Tensor:
+        """p: each client's share, (K, 1), which sums to one over this cohort."""
+        counts = self.samples.double() if self.weighting == "samples" else torch.ones_like(self.samples).double()
+        return counts / counts.sum()
+
+    def combine(self, name: str) -> Tensor:
+        """The study's combiner over that entry. # (P,)"""
+        return self.combiner(self.messages[name], self)
+
+    def mean(self, name: str) -> Tensor:
+        """The weighted mean of that entry, whatever the combiner is. # (P,)"""
+        rows = self.messages[name]
+        return (self.weights.to(rows) * rows).sum(0)
+
+    def total(self, name: str) -> Tensor:
+        """The plain sum of that entry. # (P,)"""
+        return self.messages[name].sum(0)
+
+    def rows(self, name: str) -> Tensor:
+        """Every client's own entry, for algorithms that declare `needs_rows`. # (K, P)"""
+        if not self.needs_rows:
+            raise StudyError(f"aggregate looks at single messages ({name}): declare needs_rows = True on the algorithm")
+        return self.messages[name]
+
+
+def in_order(messages: Rows, ids: Sequence[int], *columns: Tensor) -> tuple[Rows, tuple[int, ...], tuple[Tensor, ...]]:
+    """Sorts everything by client, so that the order in which replies arrive cannot change a sum's rounding."""
+    if list(ids) == sorted(ids):
+        return messages, tuple(ids), columns
+    order = torch.tensor(ids).argsort()
+    return pick(messages, order), tuple(sorted(ids)), tuple(column[order] for column in columns)

@@ -1,0 +1,23 @@
+"""The weighted mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import Tensor
+
+from tacit.federated.combine.combiner import Combiner
+
+if TYPE_CHECKING:
+    from tacit.federated.cohort import Cohort
+
+
+@dataclass(frozen=True)
+class Mean(Combiner, name="mean"):
+    """The mean of the clients' rows, weighted as the algorithm says: sum_k p_k x_k."""
+
+    linear: ClassVar[bool] = True
+
+    def __call__(self, rows: Tensor, cohort: Cohort) -> Tensor:
+        return (cohort.weights.to(rows) * rows).sum(0)

@@ -1,0 +1,60 @@
+"""Which clients take part in a round."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit.core.errors import StudyError
+from tacit.core.registry import Registered
+
+
+@dataclass(frozen=True)
+class Selection(Registered, family="selections", home="tacit.federated.selection"):
+    """Base of the selections."""
+
+    def choose(self, round: int, population: int, rng: np.random.Generator) -> list[int]:
+        """The clients of this round, in ascending order; the first round is 0."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class All(Selection, name="all"):
+    """Every client, every round."""
+
+    def choose(self, round: int, population: int, rng: np.random.Generator) -> list[int]:
+        return list(range(population))
+
+
+@dataclass(frozen=True)
+class Fraction(Selection, name="fraction"):
+    """A fresh random share `c` of the clients each round, at least one: max(c N, 1) of N (McMahan et al., 2017)."""
+
+    c: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.c <= 1:
+            raise StudyError(f"fraction.c: expected a share above 0 and up to 1, got {self.c}")
+
+    def choose(self, round: int, population: int, rng: np.random.Generator) -> list[int]:
+        count = max(math.floor(self.c * population + 1e-9), 1)  # 0.29 * 100 is 28.999...
+        return sorted(rng.choice(population, count, replace=False).tolist())
+
+
+@dataclass(frozen=True)
+class Listed(Selection, name="listed"):
+    """The clients named for each round; after the last list, the first comes again. `lists: [[0, 1], [2]]`"""
+
+    lists: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        if not self.lists or not all(self.lists):
+            raise StudyError("listed.lists: expected at least one client for every round, such as [[0, 1], [2]]")
+
+    def choose(self, round: int, population: int, rng: np.random.Generator) -> list[int]:
+        chosen = sorted(set(self.lists[round % len(self.lists)]))
+        if chosen[0] < 0 or chosen[-1] >= population:
+            raise StudyError(f"listed.lists: expected clients from 0 to {population - 1}, got {chosen}")
+        return chosen
