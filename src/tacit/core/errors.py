@@ -18,7 +18,7 @@ class DataError(TacitError):
     """A file, a table or a split of it cannot be used."""
 
 
-class MissingDependency(TacitError):
+class MissingDependencyError(TacitError):
     """An optional package is not installed; the text names the command that installs it."""
 
 

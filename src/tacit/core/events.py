@@ -37,12 +37,7 @@ class Downloading:
     total: int
 
 
-@dataclass(frozen=True)
-class Warned:
-    text: str
-
-
-Event = StudyStarted | RoundFinished | RunFinished | Downloading | Warned
+Event = StudyStarted | RoundFinished | RunFinished | Downloading
 OnEvent = Callable[[Event], None]
 
 

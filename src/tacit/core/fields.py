@@ -12,9 +12,13 @@ from typing import Any, Literal, Union
 from tacit.core.errors import StudyError, suggest
 
 
-@cache
 def field_types(cls: type) -> dict[str, Any]:
     """Each dataclass field's resolved annotation."""
+    return _field_types(cls)  # type: ignore[arg-type]  # mypy takes a class for its instances here
+
+
+@cache
+def _field_types(cls: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
@@ -46,7 +50,9 @@ def check_names(given: Mapping[str, Any], known: typing.Iterable[str], where: st
     known = list(known)
     for name in given:
         if name not in known:
-            raise StudyError(f"{where} has no setting {name!r}; {suggest(str(name), known) if known else 'it has none'}")
+            raise StudyError(
+                f"{where} has no setting {name!r}; {suggest(str(name), known) if known else 'it has none'}"
+            )
 
 
 def describe(annotation: Any) -> str:

@@ -102,7 +102,9 @@ def import_object(path: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise StudyError(f"cannot import {path!r}: {error}; expected package.module:name, importable from here") from None
+        raise StudyError(
+            f"cannot import {path!r}: {error}; expected package.module:name, importable from here"
+        ) from None
 
 
 def import_folder(name: str) -> None:

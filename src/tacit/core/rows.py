@@ -25,8 +25,11 @@ def columns(objects: Sequence[Any], owner: type[T], like: Tensor) -> T:
     values: dict[str, Any] = {}
     for name, annotation in field_types(owner).items():
         given = [getattr(item, name) for item in objects]
-        values[name] = torch.tensor(given, dtype=like.dtype, device=like.device)[:, None] if annotation is float else given[0]
-    return _rebuilt(owner, values)
+        values[name] = (
+            torch.tensor(given, dtype=like.dtype, device=like.device)[:, None] if annotation is float else given[0]
+        )
+    made: T = _rebuilt(owner, values)
+    return made
 
 
 def batch_key(item: Any, owner: type) -> tuple[Any, ...]:
@@ -42,11 +45,12 @@ def head(tree: T, count: int) -> T:
 def pick(tree: T, rows: Any) -> T:
     """Those rows (a slice or an index tensor) of a tensor, a dict of rows, or a dataclass that holds either."""
     if isinstance(tree, Tensor):
-        return tree[rows]
+        return tree[rows]  # type: ignore[return-value]
     if isinstance(tree, dict):
         return {name: pick(value, rows) for name, value in tree.items()}  # type: ignore[return-value]
     if is_dataclass(tree):
-        return _rebuilt(tree, {field.name: pick(getattr(tree, field.name), rows) for field in fields(tree)})
+        made: T = _rebuilt(tree, {field.name: pick(getattr(tree, field.name), rows) for field in fields(tree)})
+        return made
     return tree
 
 
@@ -67,7 +71,7 @@ def join(trees: Sequence[Any]) -> Any:
 
 def _rebuilt(like: Any, values: dict[str, Any]) -> Any:
     """A dataclass with these fields, made without `__post_init__`, which checks plain numbers and not columns."""
-    made = object.__new__(like if isinstance(like, type) else type(like))
+    made: Any = object.__new__(like if isinstance(like, type) else type(like))
     for name, value in values.items():
         object.__setattr__(made, name, value)
     return made

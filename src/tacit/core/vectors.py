@@ -61,7 +61,7 @@ class Layout:
         found = dict(module.named_buffers())
         return {name: found[name].detach().clone(memory_format=torch.contiguous_format) for name in self.buffers}
 
-    def parameters(self, module: nn.Module) -> list[nn.Parameter]:
+    def parameters(self, module: nn.Module) -> list[Tensor]:
         """The module's trainable parameters, in the row's order."""
         return [module.get_parameter(name) for name in self.names]
 

@@ -46,8 +46,12 @@ class Algorithm(Registered, family="algorithms", home="tacit.federated.algorithm
 
     sends: ClassVar[tuple[str, ...]] = ("x",)  # the server entries that are broadcast
     local_work: ClassVar[LocalWork | None] = None  # set where the method leaves no choice
-    needs_full_gradient: ClassVar[bool] = False  # work.full_gradient, at sent["x"]
     needs_rows: ClassVar[bool] = False  # aggregate looks at single messages: no secure sum, no central noise
+
+    @property
+    def needs_full_gradient(self) -> bool:
+        """Whether `work.full_gradient` is wanted: each client's gradient over all its data, at sent["x"]."""
+        return False
 
     def server_init(self, x: Tensor, population: int) -> Server:
         """The server's state before the first round, from the initial parameters."""

@@ -41,7 +41,10 @@ class Cohort:
 
     def mean(self, name: str) -> Tensor:
         """The weighted mean of that entry, whatever the combiner is. # (P,)"""
-        rows = self.messages[name]
+        return self.average(self.messages[name])
+
+    def average(self, rows: Tensor) -> Tensor:
+        """The weighted mean of one row per client. # (K, P) -> (P,)"""
         return (self.weights.to(rows) * rows).sum(0)
 
     def total(self, name: str) -> Tensor:

@@ -1,7 +1,7 @@
 """Keeps freed memory for the next step.
 
 A step allocates and frees tensors of a few hundred kilobytes, and glibc by default hands such blocks back to the
-system at once, so that every step pays for fresh pages: 5 to 10 % of a small CNN's step (benchmarks/engine_overhead.py).
+system at once, so that every step pays for fresh pages: 5 to 10 % of a small CNN's step.
 """
 
 from __future__ import annotations

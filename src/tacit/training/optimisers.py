@@ -63,7 +63,7 @@ class Momentum(Optimiser, name="momentum"):
         return {"v": torch.zeros_like(w)}
 
     def step(self, w: Tensor, g: Tensor, state: Rows) -> tuple[Tensor, Rows]:
-        v = torch.addcmul(g, self.momentum, state["v"])
+        v = g + self.momentum * state["v"]
         return w - self.lr * v, {"v": v}
 
 
@@ -77,8 +77,8 @@ class Nesterov(Optimiser, name="nesterov"):
         return {"v": torch.zeros_like(w)}
 
     def step(self, w: Tensor, g: Tensor, state: Rows) -> tuple[Tensor, Rows]:
-        v = torch.addcmul(g, self.momentum, state["v"])
-        return w - self.lr * torch.addcmul(g, self.momentum, v), {"v": v}
+        v = g + self.momentum * state["v"]
+        return w - self.lr * (g + self.momentum * v), {"v": v}
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Adagrad(Optimiser, name="adagrad"):
 
 @dataclass(frozen=True)
 class Adadelta(Optimiser, name="adadelta"):
-    """Zeiler, 2012: s <- rho s + (1-rho) g^2; d = sqrt(u+eps)/sqrt(s+eps) g; u <- rho u + (1-rho) d^2; w <- w - lr d."""
+    """Zeiler, 2012: s, u are running means of g^2, d^2; d = sqrt(u + eps) / sqrt(s + eps) g; w <- w - lr d."""
 
     lr: float = 1.0
     rho: float = 0.9

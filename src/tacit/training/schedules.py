@@ -1,4 +1,4 @@
-"""How the local learning rate changes from round to round. It is constant within a round, as the papers' maths wants."""
+"""How the local learning rate changes from round to round; within a round it is constant, as the papers assume."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ class StepDecay(Schedule, name="step"):
 
     def __post_init__(self) -> None:
         if self.every < 1 or not 0 < self.factor <= 1:
-            raise StudyError(f"step: expected every >= 1 and 0 < factor <= 1, got every={self.every}, factor={self.factor}")
+            raise StudyError(
+                f"step: expected every >= 1 and 0 < factor <= 1, got every={self.every}, factor={self.factor}"
+            )
 
     def factor_at(self, round: int) -> float:
         return self.factor ** (round // self.every)

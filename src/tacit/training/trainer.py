@@ -64,7 +64,7 @@ def train(block: Block, plans: Sequence[Plan], x: Tensor, y: Tensor, gradient: G
         going = sum(len(plan) > until for plan in plans)
         finished.append(pick(block, slice(going, len(plans))))
         block, plans, done = head(block, going), plans[:going], until
-    result = join(finished[::-1])
+    result: Block = join(finished[::-1])
     return pick(result, torch.tensor(order).argsort().to(result.w.device)) if len(order) > 1 else result
 
 

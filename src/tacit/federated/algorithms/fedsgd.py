@@ -22,4 +22,6 @@ class FedSGD(Algorithm, name="fedsgd"):
 
     def check(self, optimiser: Optimiser) -> None:
         if not isinstance(optimiser, SGD):
-            raise StudyError(f"fedsgd averages plain gradients, which {optimiser.name} would rescale; use optimiser: sgd")
+            raise StudyError(
+                f"fedsgd averages plain gradients, which {optimiser.name} would rescale; use optimiser: sgd"
+            )

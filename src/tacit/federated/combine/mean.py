@@ -20,4 +20,4 @@ class Mean(Combiner, name="mean"):
     linear: ClassVar[bool] = True
 
     def __call__(self, rows: Tensor, cohort: Cohort) -> Tensor:
-        return (cohort.weights.to(rows) * rows).sum(0)
+        return cohort.average(rows)

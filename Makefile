@@ -1,0 +1,35 @@
+# Every target sets up what it needs in .venv; nothing else on the machine is touched.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test check bench docs clean
+
+demo: $(READY)  ## run the built-in study and name its report
+	$(BIN)/tacit run
+
+test: check  ## everything: style, types, architecture, tests, examples
+	$(BIN)/python -m pytest -n 2
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)  ## the benchmarks, as ratios
+	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+
+docs: $(READY)  ## write the tables of methods into README.md and docs/methods.md
+	$(BIN)/python docs/write_methods.py
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "tacit needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11"; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[all,dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv

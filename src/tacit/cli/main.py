@@ -1,0 +1,46 @@
+"""The command `tacit`. Exit codes: 0 done, 1 a bug, 2 something the user can mend, 130 stopped by Ctrl-C."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+import tacit
+from tacit.cli.list import list_methods
+from tacit.cli.new import new_study
+from tacit.cli.run import run_command
+from tacit.core.errors import TacitError
+
+app = typer.Typer(
+    name="tacit",
+    help="Learn from each other's data without showing it to each other.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run_command)
+app.command("list")(list_methods)
+app.command("new")(new_study)
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(f"tacit {tacit.__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Runs the command line; an error that the user can mend is one line, never a traceback."""
+    try:
+        app()
+    except TacitError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:  # the reader of our output, such as head, has gone
+        sys.stderr.close()
+        sys.exit(141)

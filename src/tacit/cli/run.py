@@ -1,0 +1,100 @@
+"""`tacit run`: a study from its file to its report."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tacit.core.errors import StudyError
+
+if TYPE_CHECKING:
+    from tacit.engines.results import Results
+    from tacit.engines.study import Study
+
+
+def run_command(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[STUDY.yaml] [key=value]...", help="A study file (none: the built-in study) and overrides."
+        ),
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the study in this folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder for the results; by default a new one in runs/.")] = None,
+    data: Annotated[str | None, typer.Option(help="A folder with data files; also TACIT_DATA.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary for machines.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """Run a study: all its algorithms on all its splits, ending in a report."""
+    import tacit
+    from tacit.cli.progress import Display
+
+    check_device(device)
+    study = None if resume else read_study(arguments or [])
+    if resume and (arguments or out):
+        raise StudyError("--resume goes on with the study as it was; it takes no study file, overrides or --out")
+    display = Display(shown=sys.stderr.isatty() and not quiet)
+    try:
+        with display:
+            options: dict[str, Any] = {"data": data, "device": device, "on_event": display.on_event}
+            results = tacit.resume(resume, **options) if resume else tacit.run(study, out, **options)  # type: ignore[arg-type]
+    except KeyboardInterrupt:
+        where = f"; go on with: tacit run --resume {display.folder}" if display.folder else ""
+        print(f"stopped{where}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if as_json:
+        typer.echo(json.dumps(_summary(results), indent=2))
+    elif not quiet:
+        _show(results)
+
+
+def read_study(arguments: list[str]) -> Study:
+    """The study that the command line names: a file first, if any, then overrides."""
+    from tacit.engines.study import Study
+
+    files = [text for text in arguments if "=" not in text]
+    overrides = [text for text in arguments if "=" in text]
+    if len(files) > 1:
+        raise StudyError(f"expected one study file, got {' and '.join(files)}")
+    return Study.from_file(files[0] if files else Path(__file__).parent / "built_in.yaml", overrides)
+
+
+def check_device(device: str) -> None:
+    """Refuses a device that this machine does not have."""
+    kind = device.split(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise StudyError(f"--device: expected cpu or cuda, got {device!r}")
+    if kind == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise StudyError("--device cuda: torch finds no GPU here; use --device cpu")
+
+
+def _summary(results: Results) -> dict[str, Any]:
+    rows = json.loads(results.summary().to_json(orient="records"))
+    return {"folder": str(results.folder), "report": str(results.report), "runs": rows}
+
+
+def _show(results: Results) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table(title="Global test accuracy after the last round", title_justify="left", box=None, pad_edge=False)
+    found = results.table()
+    table.add_column("algorithm")
+    for split in found.columns:
+        table.add_column(str(split), justify="right")
+    for name, values in found.iterrows():
+        table.add_row(str(name), *("" if value != value else f"{value:.4f}" for value in values))
+    console.print(table)
+    for one in results.summary().itertuples():
+        if one.status == "diverged":
+            console.print(f"{one.run} diverged in round {one.round}: a smaller learning rate may help")
+    console.print(f"\nreport: {results.report}", soft_wrap=True, highlight=False)

@@ -1,0 +1,243 @@
+"""The data sets: four that come with scikit-learn, three that are downloaded or read from a folder, and your own.
+
+>>> data = Source.build("iris").load()
+>>> data.x.shape, data.test_x.shape, data.classes
+(torch.Size([120, 4]), torch.Size([30, 4]), 3)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tacit.core.errors import DataError
+from tacit.core.events import OnEvent, ignore
+from tacit.core.registry import Registered, import_object
+from tacit.data.download import Remote, cache_folder, fetch
+from tacit.data.readers import read_cifar_batches, read_idx, read_image_parquet
+
+TEST_SEED = 20260101  # the same test set whatever the study's seed, so that seeds can be compared
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A classification task: features as floats, labels from 0."""
+
+    name: str
+    x: Tensor  # (n, ...)
+    y: Tensor  # (n,)
+    test_x: Tensor
+    test_y: Tensor
+    labels: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for part, x, y in (("training", self.x, self.y), ("test", self.test_x, self.test_y)):
+            if len(x) != len(y) or not len(x):
+                raise DataError(f"{self.name}: expected as many labels as samples, got {len(y)} for {len(x)} ({part})")
+            if y.dtype != torch.int64 or y.min() < 0 or y.max() >= self.classes:
+                raise DataError(f"{self.name}: expected {part} labels from 0 to {self.classes - 1}, got {_span(y)}")
+            if not torch.isfinite(x).all():
+                raise DataError(f"{self.name}: the {part} features hold missing or infinite values; fill or drop them")
+
+    @property
+    def classes(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class Source(Registered, family="datasets", home="tacit.data"):
+    """Where a data set comes from. `load` reads it; `folder` is where the user keeps downloaded files."""
+
+    def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Bundled(Source):
+    """A data set that comes with scikit-learn. A fifth of it, the same for every seed, is the test set."""
+
+    loader: ClassVar[str]
+
+    def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
+        import sklearn.datasets
+
+        found = getattr(sklearn.datasets, self.loader)()
+        return split_off_test(self.name, found.data, found.target, [str(name) for name in found.target_names])
+
+
+@dataclass(frozen=True)
+class Iris(Bundled, name="iris"):
+    """150 flowers, 4 measurements, 3 species (Fisher, 1936)."""
+
+    loader: ClassVar[str] = "load_iris"
+
+
+@dataclass(frozen=True)
+class BreastCancer(Bundled, name="breast_cancer"):
+    """569 biopsies, 30 measurements, benign or malignant (Wolberg, Street, Mangasarian, 1995)."""
+
+    loader: ClassVar[str] = "load_breast_cancer"
+
+
+@dataclass(frozen=True)
+class Wine(Bundled, name="wine"):
+    """178 wines, 13 measurements, 3 growers (Forina et al., 1988)."""
+
+    loader: ClassVar[str] = "load_wine"
+
+
+@dataclass(frozen=True)
+class Digits(Bundled, name="digits"):
+    """1,797 handwritten digits of 8 x 8 pixels (Alpaydin, Kaynak, 1998)."""
+
+    loader: ClassVar[str] = "load_digits"
+
+    def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
+        from sklearn.datasets import load_digits
+
+        found = load_digits()
+        images = (found.images / 16)[:, None]
+        return split_off_test(self.name, images, found.target, [str(k) for k in range(10)], standardise=False)
+
+
+@dataclass(frozen=True)
+class Mnist(Source, name="mnist"):
+    """70,000 handwritten digits of 28 x 28 pixels (LeCun, Cortes, Burges, 1998)."""
+
+    site: ClassVar[str] = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+    checksums: ClassVar[dict[str, str]] = {
+        "train-images-idx3-ubyte.gz": "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        "train-labels-idx1-ubyte.gz": "md5:d53e105ee54ea40749a09fcbcd1e9432",
+        "t10k-images-idx3-ubyte.gz": "md5:9fb629c4189551a2d022fa330f9573f3",
+        "t10k-labels-idx1-ubyte.gz": "md5:ec29112dd5afa0611ce80d1b7f02629c",
+    }
+    labels: ClassVar[tuple[str, ...]] = tuple(str(k) for k in range(10))
+
+    def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
+        x, y, test_x, test_y = (read_idx(self._file(name, folder, on_event)) for name in self.checksums)
+        images = [to_pixels(part[:, None]) for part in (x, test_x)]
+        return Dataset(self.name, images[0], to_labels(y), images[1], to_labels(test_y), self.labels)
+
+    def _file(self, name: str, folder: Path | None, on_event: OnEvent) -> Path:
+        here = find_file(folder, self.name, [name, name.removesuffix(".gz")])
+        return here or fetch(Remote(self.site + name, self.checksums[name]), cache_folder() / self.name, on_event)
+
+
+@dataclass(frozen=True)
+class FashionMnist(Mnist, name="fashion_mnist"):
+    """70,000 pictures of clothes of 28 x 28 pixels (Xiao, Rasul, Vollgraf, 2017)."""
+
+    site: ClassVar[str] = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+    checksums: ClassVar[dict[str, str]] = {
+        "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+        "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
+        "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
+        "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
+    }
+    labels: ClassVar[tuple[str, ...]] = (
+        *("t-shirt", "trousers", "pullover", "dress", "coat"),
+        *("sandal", "shirt", "sneaker", "bag", "boot"),
+    )
+
+
+@dataclass(frozen=True)
+class Cifar10(Source, name="cifar10"):
+    """60,000 colour pictures of 32 x 32 pixels, 10 classes (Krizhevsky, 2009)."""
+
+    remote: ClassVar[Remote] = Remote(
+        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "md5:c58f30108f718f92721af3b95e74349a"
+    )
+    labels: ClassVar[tuple[str, ...]] = (
+        *("airplane", "automobile", "bird", "cat", "deer"),
+        *("dog", "frog", "horse", "ship", "truck"),
+    )
+
+    def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
+        (x, y), (test_x, test_y) = self._parquet(folder) or self._batches(folder, on_event)
+        return Dataset(self.name, to_pixels(x), to_labels(y), to_pixels(test_x), to_labels(test_y), self.labels)
+
+    def _parquet(self, folder: Path | None) -> Any:
+        files = [find_file(folder, self.name, [f"{part}.parquet"]) for part in ("train", "test")]
+        return [read_image_parquet(file) for file in files if file] if all(files) else None
+
+    def _batches(self, folder: Path | None, on_event: OnEvent) -> Any:
+        usual = ["cifar-10-batches-py", "cifar-10-python.tar.gz"]
+        path = find_file(folder, self.name, usual) or fetch(self.remote, cache_folder() / self.name, on_event)
+        parts = [f"data_batch_{k}" for k in range(1, 6)], ["test_batch"]
+        return [read_cifar_batches(path, names) for names in parts]
+
+
+@dataclass(frozen=True)
+class Function(Source, name="function"):
+    """Your own Python function, by import path: `package.module:function` returns a Dataset or (x, y) arrays."""
+
+    path: str
+
+    def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
+        made = import_object(self.path)()
+        if isinstance(made, Dataset):
+            return made
+        try:
+            x, y = (np.asarray(part) for part in made)
+        except (TypeError, ValueError):
+            raise DataError(
+                f"{self.path}: expected a Dataset or a pair of arrays (x, y), got {type(made).__name__}"
+            ) from None
+        return split_off_test(self.path, x, y, [str(name) for name in np.unique(y)], standardise=False)
+
+
+def data_folder(given: str | os.PathLike[str] | None = None) -> Path | None:
+    """The user's folder of data files: the one given, or TACIT_DATA."""
+    named = given or os.environ.get("TACIT_DATA")
+    if named and not Path(named).is_dir():
+        raise DataError(f"the data folder {named} does not exist; check --data or TACIT_DATA")
+    return Path(named) if named else None
+
+
+def find_file(folder: Path | None, dataset: str, names: Sequence[str]) -> Path | None:
+    """The first of these files that lies in the folder or in its sub-folder for the data set."""
+    places = [] if folder is None else [folder / dataset, folder]
+    return next((place / name for place in places for name in names if (place / name).exists()), None)
+
+
+def split_off_test(
+    name: str, x: NDArray[Any], y: NDArray[Any], labels: Sequence[str], *, share: float = 0.2, standardise: bool = True
+) -> Dataset:
+    """A Dataset from arrays: a stratified share becomes the test set; standardising uses the training set's moments."""
+    classes, codes, sizes = np.unique(y, return_inverse=True, return_counts=True)
+    if len(classes) < 2 or sizes.min() < 2:
+        raise DataError(
+            f"{name}: expected two classes or more with two samples or more each, got sizes {sizes.tolist()}"
+        )
+    rng = np.random.default_rng(TEST_SEED)
+    groups = [rng.permutation(np.flatnonzero(codes == code)) for code in range(len(classes))]
+    test = np.sort(np.concatenate([group[: max(1, round(share * len(group)))] for group in groups]))
+    train = np.setdiff1d(np.arange(len(y)), test)
+    features = np.asarray(x, dtype=np.float32)
+    if standardise:
+        spread = features[train].std(0)
+        features = (features - features[train].mean(0)) / np.where(spread > 0, spread, 1)
+    parts = torch.from_numpy(features), to_labels(codes)
+    return Dataset(name, parts[0][train], parts[1][train], parts[0][test], parts[1][test], tuple(labels))
+
+
+def to_pixels(images: NDArray[np.uint8]) -> Tensor:
+    """Bytes as floats from 0 to 1."""
+    return torch.from_numpy(np.ascontiguousarray(images)).float().div_(255)
+
+
+def to_labels(labels: NDArray[Any]) -> Tensor:
+    """Labels as torch wants them."""
+    return torch.from_numpy(labels.astype(np.int64))
+
+
+def _span(y: Tensor) -> str:
+    return f"{y.min().item()} to {y.max().item()}"

@@ -1,0 +1,18 @@
+"""Independent and identically distributed parties."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.data.splits.split import Index, Split
+
+
+@dataclass(frozen=True)
+class Iid(Split, name="iid"):
+    """Every client gets an equal share of the shuffled samples."""
+
+    def assign(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
+        return np.array_split(rng.permutation(len(labels)), clients)

@@ -1,0 +1,30 @@
+"""Quantity skew. Li, Diao, Chen, He: Federated Learning on Non-IID Data Silos (NIID-Bench), 2022, q ~ Dir(beta)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import StudyError
+from tacit.data.splits.split import Index, Split, cut, draw_until
+
+
+@dataclass(frozen=True)
+class QuantitySkew(Split, name="quantity_skew"):
+    """Clients differ in size only: shares of the shuffled samples are drawn from Dir(beta)."""
+
+    beta: float = 0.5
+    min_samples: int = 2
+
+    def __post_init__(self) -> None:
+        if not self.beta > 0:
+            raise StudyError(f"quantity_skew.beta: expected a number above 0, got {self.beta}")
+
+    def assign(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
+        def draw() -> list[Index]:
+            shares = np.nan_to_num(rng.dirichlet(np.full(clients, self.beta)))
+            return cut(rng.permutation(len(labels)), shares)
+
+        return draw_until(self.min_samples, draw, f"quantity_skew(beta={self.beta})")

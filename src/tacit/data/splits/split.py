@@ -1,0 +1,66 @@
+"""The base of the row splits: pure maps from labels to each client's sample indices.
+
+>>> Split.build("iid")(np.zeros(6, int), 2, np.random.default_rng(0))
+[array([2, 4, 5]), array([0, 1, 3])]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import DataError
+from tacit.core.registry import Registered
+
+Index = NDArray[np.int64]
+DRAWS = 1000  # random splits are drawn again, this often at most, while a client has too few samples
+
+
+@dataclass(frozen=True)
+class Split(Registered, family="splits", home="tacit.data.splits"):
+    """Called as `split(labels, clients, rng)`; returns one ascending index array per client, none of them empty."""
+
+    overlapping: ClassVar[bool] = False  # True where the shards are no partition
+
+    def __call__(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
+        if clients < 1:
+            raise DataError(f"clients: expected 1 or more, got {clients}")
+        if clients > len(labels):
+            raise DataError(f"{clients} clients cannot share {len(labels)} samples; use at most {len(labels)} clients")
+        parts = [np.sort(np.asarray(part, dtype=np.int64)) for part in self.assign(labels, clients, rng)]
+        if empty := [k for k, part in enumerate(parts) if not len(part)]:
+            raise DataError(f"{self.name} leaves client {empty[0]} without a sample; use fewer clients or another seed")
+        return parts
+
+    def assign(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
+        """Each client's samples, in any order."""
+        raise NotImplementedError
+
+    def noise(self, clients: int) -> NDArray[np.float64]:
+        """The standard deviation of the noise that each client's features get."""
+        return np.zeros(clients)
+
+
+def draw_until(enough: int, draw: Callable[[], list[Index]], what: str) -> list[Index]:
+    """Draws again while some client has fewer than `enough` samples, and gives up with a reason."""
+    smallest = 0
+    for _ in range(DRAWS):
+        parts = draw()
+        size = min(len(part) for part in parts)
+        if size >= enough:
+            return parts
+        smallest = max(smallest, size)
+    raise DataError(
+        f"{what}: in {DRAWS} draws some client always had fewer than {enough} samples (at best {smallest});"
+        " use a larger beta, fewer clients or a smaller min_samples"
+    )
+
+
+def cut(samples: Index, shares: NDArray[np.float64]) -> list[Index]:
+    """Cuts samples into consecutive parts in proportion to `shares`, which sum to one; every sample lands somewhere."""
+    ends = np.floor(np.cumsum(shares)[:-1] * len(samples) + 1e-9).astype(int)
+    return np.split(samples, ends)

@@ -1,0 +1,44 @@
+"""Overlapping shards, for reproducing a study that drew them; no partition of the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.core.errors import StudyError
+from tacit.data.splits.split import Index, Split
+
+
+@dataclass(frozen=True)
+class ThesisDirichlet(Split, name="thesis_dirichlet"):
+    """Each client draws its own class proportions from Dir(beta) and then its samples from the full set.
+
+    So shards overlap and leave samples out: with `share` 0.1, three clients hold 30 % of the set at most. For
+    reproduction only; `label_dirichlet` is the partition that the literature means.
+    """
+
+    beta: float = 0.5
+    share: float = 0.1
+    overlapping: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not (self.beta > 0 and 0 < self.share <= 1):
+            raise StudyError(
+                f"thesis_dirichlet: expected beta > 0 and 0 < share <= 1, got {self.beta} and {self.share}"
+            )
+
+    def assign(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
+        return [self._shard(labels, rng) for _ in range(clients)]
+
+    def _shard(self, labels: NDArray[np.int64], rng: np.random.Generator) -> Index:
+        classes, sizes = np.unique(labels, return_counts=True)
+        shares = np.nan_to_num(rng.dirichlet(np.full(len(classes), self.beta)))
+        wanted = np.round(shares * self.share * len(labels)).astype(int)
+        counts = np.minimum(wanted, sizes)  # a class has no more than it has
+        drawn = [
+            rng.choice(np.flatnonzero(labels == c), n, replace=False) for c, n in zip(classes, counts, strict=True)
+        ]
+        return np.concatenate(drawn)

@@ -1,0 +1,63 @@
+"""The record of a study: one JSON line per run and round.
+
+`history.jsonl` holds what follows from the study and its seed, so that two runs of it are equal to the byte;
+`timings.jsonl` holds the seconds. A checkpoint remembers how long both were, and `rewind` cuts off what came after.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+FILES = ("history.jsonl", "timings.jsonl")
+
+
+class History:
+    """Appends to the two files of a study's folder."""
+
+    def __init__(self, folder: Path, lengths: Mapping[str, int] | None = None) -> None:
+        self.files = {}
+        for name in FILES:
+            file = open(folder / name, "a+b")  # noqa: SIM115  (closed by close)
+            file.truncate((lengths or {}).get(name, 0))
+            self.files[name] = file
+
+    def add(self, record: Mapping[str, Any], seconds: float) -> None:
+        """One run's round."""
+        key = {"run": record["run"], "round": record["round"]}
+        self._write("history.jsonl", record)
+        self._write("timings.jsonl", {**key, "seconds": round(seconds, 6)})
+
+    def lengths(self) -> dict[str, int]:
+        """How long the files are, once all is written."""
+        for file in self.files.values():
+            file.flush()
+        return {name: os.fstat(file.fileno()).st_size for name, file in self.files.items()}
+
+    def close(self) -> None:
+        for file in self.files.values():
+            file.close()
+
+    def _write(self, name: str, record: Mapping[str, Any]) -> None:
+        self.files[name].write(json.dumps(_finite(record), allow_nan=False).encode() + b"\n")
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The whole records of a file that may still be growing."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1]  # a last line without its end is still being written
+    return [json.loads(line) for line in lines]
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN; what is not a number is null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

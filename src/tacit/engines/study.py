@@ -1,0 +1,231 @@
+"""A study: settings, any of which may be a list; the product of the lists is run.
+
+>>> study = Study("demo", algorithm=["fedavg", {"name": "fedprox", "mu": [0.1, 1]}], seed=[0, 1])
+>>> [run.algorithm for run in study.runs()][:3]
+[FedAvg(weights='samples'), FedAvg(weights='samples'), FedProx(weights='samples', mu=0.1)]
+>>> len(study.runs())
+6
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from tacit.core.errors import StudyError
+from tacit.core.fields import check_names, conform, field_types, takes_list
+from tacit.core.registry import Registered
+from tacit.data.datasets import Source
+from tacit.data.splits.split import Split
+from tacit.federated.algorithm import Algorithm
+from tacit.federated.combine.combiner import Combiner
+from tacit.federated.selection import Selection
+from tacit.models.model import Model
+from tacit.training.optimisers import Optimiser
+from tacit.training.schedules import Schedule
+
+
+def _setting(default: Any, about: str) -> Any:
+    return field(metadata={"default": default, "about": about})
+
+
+@dataclass(frozen=True)
+class Run:
+    """One point of the grid, with every name resolved to its object."""
+
+    dataset: Source = _setting("digits", "tacit list datasets; your own: {name: table, path: my.csv, target: column}")
+    model: Model = _setting("mlp", "tacit list models; your own: {name: module, path: package.module:Class}")
+    split: Split = _setting("iid", "how the samples are divided among the clients: tacit list splits")
+    clients: int = _setting(4, "how many organisations take part")
+    algorithm: Algorithm = _setting("fedavg", "tacit list algorithms, such as {name: fedprox, mu: 0.1}")
+    combiner: Combiner = _setting("mean", "how the server makes one row of many: tacit list combiners")
+    selection: Selection = _setting("all", "who takes part in a round: tacit list selections")
+    optimiser: Optimiser = _setting("sgd", "each client's local optimiser, fresh each round: tacit list optimisers")
+    schedule: Schedule = _setting("constant", "the learning rate from round to round: tacit list schedules")
+    rounds: int = _setting(10, "rounds of communication")
+    local_epochs: int | tuple[int, ...] = _setting(1, "passes over its own data per round; [5, 1, 2] is one per client")
+    batch_size: int | tuple[int, ...] | None = _setting(32, "per client, or [32, 64, 32]; null is the full batch")
+    initial: Literal["same", "different"] = _setting("same", "whether all clients start from the same weights")
+    local_test: float = _setting(0.1, "the share of its samples that a client keeps to test on")
+    server_samples: int = _setting(0, "samples set aside for the server before the split")
+    target_accuracy: float | None = _setting(None, "stop once the global test accuracy is this good")
+    patience: int | None = _setting(None, "stop after this many rounds without a better global test accuracy")
+    seed: int = _setting(0, "everything random follows from it")
+    centralised: bool = _setting(False, "also train on all data at one place, for reference")
+
+    def __post_init__(self) -> None:
+        for name, floor in (("clients", 1), ("rounds", 1), ("server_samples", 0), ("seed", 0)):
+            if getattr(self, name) < floor:
+                raise StudyError(f"{name}: expected {floor} or more, got {getattr(self, name)}")
+        for name in ("local_epochs", "batch_size"):
+            if min(self._listed(name), default=1) < 1:
+                raise StudyError(f"{name}: expected 1 or more, got {getattr(self, name)}")
+        if not 0 <= self.local_test < 1:
+            raise StudyError(f"local_test: expected a share from 0 to below 1, got {self.local_test}")
+        if self.patience is not None and self.patience < 1:
+            raise StudyError(f"patience: expected 1 or more, got {self.patience}")
+        if self.combiner.needs_server_data and not self.server_samples:
+            raise StudyError(
+                f"{self.combiner.name} judges updates on the server's own data; set server_samples: 100, say"
+            )
+        self.algorithm.check(self.optimiser)
+
+    def epochs_of(self, client: int) -> int:
+        """This client's passes over its data per round."""
+        fixed = self.algorithm.local_work
+        return fixed.epochs if fixed else self._of("local_epochs", client)
+
+    def batch_size_of(self, client: int) -> int | None:
+        """This client's batch size; None is the full batch."""
+        fixed = self.algorithm.local_work
+        return fixed.batch_size if fixed else self._of("batch_size", client)
+
+    def _of(self, name: str, client: int) -> Any:
+        value = getattr(self, name)
+        return value[client] if isinstance(value, tuple) else value
+
+    def _listed(self, name: str) -> tuple[int, ...]:
+        value = getattr(self, name)
+        if isinstance(value, tuple) and len(value) != self.clients:
+            raise StudyError(f"{name}: expected one value for each of {self.clients} clients, got {list(value)}")
+        return value if isinstance(value, tuple) else () if value is None else (value,)
+
+
+SETTINGS = {item.name: item for item in fields(Run)}
+
+
+class Study:
+    """A named grid of runs. Settings are those of `Run`; a list is a grid, and so is `{"grid": [...]}`.
+
+    A setting that takes a list itself (`local_epochs: [5, 1, 2]`) wants the second form: `{"grid": [1, [5, 1, 2]]}`.
+    """
+
+    def __init__(self, name: str = "study", **settings: Any) -> None:
+        check_names(settings, SETTINGS, "a study")
+        if not str(name) or "/" in str(name):
+            raise StudyError(f"name: expected a word that can be a folder's name, got {name!r}")
+        self.name = str(name)
+        self.settings = {key: settings.get(key, item.metadata["default"]) for key, item in SETTINGS.items()}
+
+    @classmethod
+    def from_file(cls, path: str | Path, overrides: Iterable[str] = ()) -> Study:
+        """Reads a study file; overrides are `key=value` or `key.field=value`, as on the command line."""
+        try:
+            found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not text"
+            raise StudyError(f"cannot read the study {path}: {reason}") from None
+        except yaml.YAMLError as error:
+            raise StudyError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+        if not isinstance(found, dict):
+            raise StudyError(f"{path}: expected settings such as 'algorithm: fedavg', got {type(found).__name__}")
+        return cls(**{str(key): value for key, value in found.items()}).override(overrides)
+
+    def override(self, overrides: Iterable[str]) -> Study:
+        """A copy with some settings replaced."""
+        changed: dict[str, Any] = {"name": self.name, **self.settings}
+        for text in overrides:
+            key, equals, value = text.partition("=")
+            if not equals:
+                raise StudyError(f"expected key=value, such as rounds=5, got {text!r}")
+            _override(changed, key, yaml.safe_load(value))
+        return Study(**changed)
+
+    def runs(self) -> list[Run]:
+        """Every point of the grid, then the centralised references if asked for."""
+        choices = [expand(self.settings[key], field_types(Run)[key], key) for key in SETTINGS]
+        grid = [Run(**dict(zip(SETTINGS, point, strict=True))) for point in itertools.product(*choices)]
+        references = [_centralised(run) for run in grid if run.centralised]
+        runs = [*(replace(run, centralised=False) for run in grid), *references]
+        return list({str(describe(run)): run for run in runs}.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings as plain values."""
+        return {"name": self.name, **{key: plain(value) for key, value in self.settings.items()}}
+
+    def to_yaml(self) -> str:
+        """The study as a file."""
+        return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+
+    def __repr__(self) -> str:
+        given = {key: value for key, value in self.settings.items() if value != SETTINGS[key].metadata["default"]}
+        return f"Study({self.name!r}, {', '.join(f'{key}={plain(value)!r}' for key, value in given.items())})"
+
+
+def expand(value: Any, annotation: Any, where: str) -> list[Any]:
+    """The values that a setting takes in the grid."""
+    if isinstance(value, Mapping) and set(value) == {"grid"}:
+        return [item for part in value["grid"] for item in expand(part, annotation, where)]
+    family = annotation if isinstance(annotation, type) and issubclass(annotation, Registered) else None
+    if isinstance(value, list | tuple) and not (takes_list(annotation) and not family):
+        if not value:
+            raise StudyError(f"{where}: an empty list leaves nothing to run")
+        return [item for part in value for item in expand(part, annotation, where)]
+    if family is None:
+        return [conform(value, annotation, where)]
+    return [family.build(point) for point in _expand_spec(value, family)]
+
+
+def describe(run: Run) -> dict[str, Any]:
+    """The run as plain values."""
+    return {key: plain(getattr(run, key)) for key in SETTINGS}
+
+
+def plain(value: Any) -> Any:
+    """Registered objects and tuples as what YAML and JSON can hold."""
+    if isinstance(value, Registered):
+        return plain(value.spec())
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+def _expand_spec(spec: Any, family: type[Registered]) -> list[Any]:
+    """Grids inside `{name: fedprox, mu: [0.1, 1]}`."""
+    if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
+        return [spec]
+    member = family.find(spec["name"])
+    types = field_types(member)
+    check_names({key: value for key, value in spec.items() if key != "name"}, types, spec["name"])
+    keys = [key for key in spec if key != "name"]
+    choices = [expand(spec[key], types[key], f"{spec['name']}.{key}") for key in keys]
+    return [{"name": spec["name"], **dict(zip(keys, point, strict=True))} for point in itertools.product(*choices)]
+
+
+def _override(settings: dict[str, Any], key: str, value: Any) -> None:
+    head, dot, inner = key.partition(".")
+    if not dot:
+        settings[key] = value
+        return
+    spec = plain(settings.get(head, ""))
+    if isinstance(spec, list):
+        raise StudyError(f"{key}: {head} is a list in this study; give it whole, such as {head}=fedavg")
+    spec = {"name": spec} if not isinstance(spec, dict) else dict(spec)
+    settings[head] = {**spec, inner: value}
+
+
+def _centralised(run: Run) -> Run:
+    """The same work on all the data in one place: one client, which averages with nobody."""
+    epochs = (
+        run.local_epochs if isinstance(run.local_epochs, int) else round(sum(run.local_epochs) / len(run.local_epochs))
+    )
+    batch = run.batch_size if not isinstance(run.batch_size, tuple) else run.batch_size[0]
+    return replace(
+        run,
+        split=Split.build("iid"),
+        clients=1,
+        algorithm=Algorithm.build("fedavg"),
+        combiner=Combiner.build("mean"),
+        selection=Selection.build("all"),
+        local_epochs=epochs,
+        batch_size=batch,
+        initial="same",
+        server_samples=0,
+    )

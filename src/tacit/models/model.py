@@ -1,0 +1,119 @@
+"""Models by name. A model is built for a task: the shape of a sample and the number of classes.
+
+>>> Model.build("linear").make((1, 8, 8), 10)
+Sequential(
+  (0): Flatten(start_dim=1, end_dim=-1)
+  (1): Linear(in_features=64, out_features=10, bias=True)
+)
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from tacit.core.errors import StudyError
+from tacit.core.registry import Registered, import_object
+from tacit.core.seeds import derive
+
+
+@dataclass(frozen=True)
+class Model(Registered, family="models", home="tacit.models.model"):
+    """Base of the models."""
+
+    def make(self, shape: Sequence[int], classes: int) -> nn.Module:
+        """The module, with torch's own random initialisation."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Linear(Model, name="linear"):
+    """One linear layer: multinomial logistic regression."""
+
+    def make(self, shape: Sequence[int], classes: int) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))
+
+
+@dataclass(frozen=True)
+class Mlp(Model, name="mlp"):
+    """Fully connected layers with ReLU between them; `hidden` lists their widths."""
+
+    hidden: tuple[int, ...] = (64,)
+
+    def make(self, shape: Sequence[int], classes: int) -> nn.Module:
+        widths = [math.prod(shape), *self.hidden]
+        layers = [part for pair in itertools.pairwise(widths) for part in (nn.Linear(*pair), nn.ReLU())]
+        return nn.Sequential(nn.Flatten(), *layers, nn.Linear(widths[-1], classes))
+
+
+@dataclass(frozen=True)
+class Cnn(Model, name="cnn"):
+    """Two 5 x 5 convolutions (6, 16) with pooling, then 120-84-classes: 62,006 parameters on 3 x 32 x 32."""
+
+    def make(self, shape: Sequence[int], classes: int) -> nn.Module:
+        if len(shape) != 3 or min(shape[1:]) < 16:
+            raise StudyError(
+                f"cnn needs pictures of 16 x 16 pixels or more, got samples of shape {tuple(shape)}; use mlp"
+            )
+        channels, height, width = shape
+        left = 16 * math.prod(((side - 4) // 2 - 4) // 2 for side in (height, width))
+        features = [
+            nn.Conv2d(channels, 6, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(6, 16, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        ]
+        head = [nn.Linear(left, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, classes)]
+        return nn.Sequential(*features, nn.Flatten(), *head)
+
+
+@dataclass(frozen=True)
+class Imported(Model, name="module"):
+    """Your own torch module, by import path: `path: package.module:Class`, with its `arguments`."""
+
+    path: str
+    arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def make(self, shape: Sequence[int], classes: int) -> nn.Module:
+        made = import_object(self.path)
+        try:
+            made = made(**self.arguments) if callable(made) and not isinstance(made, nn.Module) else made
+        except TypeError as error:
+            raise StudyError(f"{self.path} cannot be called with {dict(self.arguments)}: {error}") from None
+        if not isinstance(made, nn.Module):
+            raise StudyError(f"{self.path}: expected a torch.nn.Module, got {type(made).__name__}")
+        return made
+
+
+def make_module(model: Model, shape: Sequence[int], classes: int, seed: int, *name: str | int) -> nn.Module:
+    """The model, initialised from the seed (and name) alone; torch's global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(seed, "model", *name))
+        module = model.make(shape, classes)
+    check_output(module, shape, classes)
+    return module
+
+
+@torch.no_grad()
+def check_output(module: nn.Module, shape: Sequence[int], classes: int) -> None:
+    """Refuses a model that does not fit the data, before anything is trained."""
+    training = module.training
+    try:
+        output = module.eval()(torch.zeros(2, *shape))
+    except RuntimeError as error:
+        raise StudyError(
+            f"the model cannot take samples of shape {tuple(shape)}: {str(error).splitlines()[0]}"
+        ) from None
+    finally:
+        module.train(training)
+    if not isinstance(output, torch.Tensor) or output.shape != (2, classes):
+        came = tuple(output.shape[1:]) if isinstance(output, torch.Tensor) else type(output).__name__
+        raise StudyError(f"the model must give {classes} numbers per sample, one for each class; it gives {came}")

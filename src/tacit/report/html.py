@@ -1,0 +1,87 @@
+"""The report: one page that opens offline."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+
+from tacit.core.files import replacing
+from tacit.engines.results import Results
+from tacit.report.plots import draw_clients, draw_rounds
+
+SHOWN_PANELS = 12  # of clients' curves; all of them are in clients.csv
+
+
+def write_report(results: Results) -> Path:
+    """Writes report.html into the study's folder."""
+    template = (Path(__file__).parent / "report.html.jinja").read_text(encoding="utf-8")
+    page = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(template)
+    with replacing(results.report) as file:
+        file.write(page.render(_contents(results)))
+    return results.report
+
+
+def _contents(results: Results) -> dict[str, Any]:
+    rounds, clients, summary = results.frame(), results.client_frame(), results.summary()
+    pairs = clients.groupby(["algorithm", "split"], sort=False).ngroups
+    few = clients if pairs <= SHOWN_PANELS else _first_pairs(clients)
+    return {
+        "name": results.study.name,
+        "runs": len(results.runs),
+        "table": _table_rows(results.table()),
+        "splits": list(results.table().columns),
+        "summary": _number_texts(summary.drop(columns=["loss"])),
+        "stopped": summary[~summary["status"].isin(["finished", "running"])][["run", "status", "round"]].to_dict(
+            "records"
+        ),
+        "accuracy": draw_rounds(rounds, "accuracy", ylabel="global test accuracy"),
+        "loss": draw_rounds(rounds, "loss", ylabel="global test loss"),
+        "clients": draw_clients(few, "test_accuracy", ylabel="local test accuracy"),
+        "hidden_panels": max(0, pairs - SHOWN_PANELS),
+        "study": results.study.to_yaml(),
+        "versions": _versions(),
+    }
+
+
+def _first_pairs(clients: pd.DataFrame) -> pd.DataFrame:
+    pairs = clients[["algorithm", "split"]].drop_duplicates().head(SHOWN_PANELS)
+    return clients.merge(pairs, on=["algorithm", "split"])
+
+
+def _table_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The comparison, with the best of each column marked."""
+    best = table.max()
+    return [
+        {
+            "name": name,
+            "cells": [
+                {"text": "" if pd.isna(row[split]) else f"{row[split]:.4f}", "best": row[split] == best[split]}
+                for split in table.columns
+            ],
+        }
+        for name, row in table.iterrows()
+    ]
+
+
+def _number_texts(table: pd.DataFrame) -> dict[str, Any]:
+    def text(value: Any) -> str:
+        return f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+    rows = [[text(value) for value in row] for row in table.astype(object).itertuples(index=False)]
+    return {"columns": [name.replace("_", " ") for name in table.columns], "rows": rows}
+
+
+def _versions() -> str:
+    names = ("tacit", "torch", "numpy", "scikit-learn", "pandas")
+    found = []
+    for name in names:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:  # tacit, when it runs from its source folder
+            continue
+    return ", ".join([*found, f"Python {platform.python_version()}"])

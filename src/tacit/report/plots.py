@@ -1,0 +1,79 @@
+"""The pictures of a report, as SVG text. matplotlib is imported when the first one is drawn."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito's
+DASHES = ("-", "--", ":", "-.")
+
+
+def draw_rounds(rounds: pd.DataFrame, metric: str, *, ylabel: str) -> str:
+    """The metric per round, a panel per split and a line per algorithm; a band where seeds or settings differ."""
+    figure, panels = _panels(list(rounds["split"].unique()))
+    for k, algorithm in enumerate(rounds["algorithm"].unique()):
+        style = {"color": COLOURS[k % len(COLOURS)], "linestyle": DASHES[k // len(COLOURS) % len(DASHES)]}
+        mine = rounds[rounds["algorithm"] == algorithm]
+        for split, panel in panels.items():
+            by_round = mine[mine["split"] == split].groupby("round")[metric]
+            if len(by_round):
+                panel.plot(by_round.mean(), label=algorithm, **style)
+                panel.fill_between(
+                    by_round.min().index, by_round.min(), by_round.max(), color=style["color"], alpha=0.15
+                )
+    _label(figure, panels, ylabel)
+    return to_svg(figure)
+
+
+def draw_clients(clients: pd.DataFrame, metric: str, *, ylabel: str) -> str:
+    """The metric per round and client, a panel per algorithm and split."""
+    clients = clients.assign(panel=clients["algorithm"] + ", " + clients["split"])
+    figure, panels = _panels(list(clients["panel"].unique()))
+    for title, panel in panels.items():
+        for k, (client, mine) in enumerate(clients[clients["panel"] == title].groupby("client")):
+            panel.plot(mine.groupby("round")[metric].mean(), label=f"client {client}", color=COLOURS[k % len(COLOURS)])
+    _label(figure, panels, ylabel)
+    return to_svg(figure)
+
+
+def to_svg(figure: Figure) -> str:
+    """The figure as an SVG element that can stand in a page."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _panels(titles: list[str]) -> tuple[Figure, dict[str, Any]]:
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    columns = min(len(titles), 3)
+    rows = math.ceil(len(titles) / columns)
+    with matplotlib.rc_context({"svg.hashsalt": "tacit"}):
+        figure = Figure(figsize=(4.2 * columns, 3.0 * rows))
+        axes = figure.subplots(rows, columns, squeeze=False, sharey=True, sharex=True)
+    for spare in list(axes.flat)[len(titles) :]:
+        spare.set_visible(False)
+    return figure, dict(zip(titles, axes.flat, strict=False))
+
+
+def _label(figure: Figure, panels: dict[str, Any], ylabel: str) -> None:
+    for title, panel in panels.items():
+        panel.set_title(title, fontsize=10)
+        panel.grid(alpha=0.3)
+        panel.set_xlabel("round")
+        panel.xaxis.get_major_locator().set_params(integer=True)
+    next(iter(panels.values())).set_ylabel(ylabel)
+    handles = {
+        text: line for panel in panels.values() for line, text in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    figure.tight_layout()
+    below: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "frameon": False}
+    figure.legend(handles.values(), handles.keys(), ncols=min(len(handles), 6), **below)
