@@ -32,9 +32,7 @@ def run(
 
     if folder is not None and (Path(folder) / "study.yaml").exists():
         raise StudyError(f"{folder} holds a study already; resume it, or name another folder")
-    study.runs()  # a study that makes no sense leaves no folder behind
-    place = new_folder(study) if folder is None else Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
+    place = Path(folder) if folder is not None else new_folder(study)
     run_study(study, place, data=data, device=device, on_event=on_event or ignore)
     return _conclude(place)
 

@@ -86,7 +86,8 @@ def _show(results: Results) -> None:
     from rich.table import Table
 
     console = Console()
-    table = Table(title="Global test accuracy after the last round", title_justify="left", box=None, pad_edge=False)
+    console.print("Global test accuracy after the last round", style="bold")
+    table = Table(box=None, pad_edge=False)
     found = results.table()
     table.add_column("algorithm")
     for split in found.columns:

@@ -29,5 +29,5 @@ def suggest(wrong: str, known: Iterable[str]) -> str:
     'did you mean fedprox?'
     """
     names = sorted(known)
-    close = difflib.get_close_matches(wrong, names, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(wrong, names, n=1, cutoff=0.5)
     return f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"

@@ -14,7 +14,7 @@ from tacit.core.errors import StudyError, suggest
 
 def field_types(cls: type) -> dict[str, Any]:
     """Each dataclass field's resolved annotation."""
-    return _field_types(cls)  # type: ignore[arg-type]  # mypy takes a class for its instances here
+    return _field_types(cls)
 
 
 @cache

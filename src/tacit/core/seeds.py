@@ -21,7 +21,7 @@ def derive(seed: int, *name: str | int) -> int:
     >>> derive(0, "batches", 1) == derive(0, "batches", 1) != derive(0, "batches", 2)
     True
     """
-    text = "/".join([str(int(seed)), *(f"{type(part).__name__[0]}{part}" for part in name)])
+    text = repr((int(seed), *(part if isinstance(part, str) else int(part) for part in name)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 

@@ -231,7 +231,7 @@ def split_off_test(
 
 def to_pixels(images: NDArray[np.uint8]) -> Tensor:
     """Bytes as floats from 0 to 1."""
-    return torch.from_numpy(np.ascontiguousarray(images)).float().div_(255)
+    return torch.from_numpy(images.astype(np.float32)).div_(255)
 
 
 def to_labels(labels: NDArray[Any]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from collections.abc import Iterator
@@ -19,10 +20,10 @@ from tacit.engines import checkpoint
 from tacit.engines.history import History
 from tacit.engines.naming import label_runs, run_ids
 from tacit.engines.simulation import Simulation, group_runs
-from tacit.engines.state import RunState
+from tacit.engines.state import RunState, try_out
 from tacit.engines.study import Run, Study, plain
 
-CHECKPOINT_SECONDS = 2.0  # between two checkpoints within a group; what is lost by a crash is computed again
+CHECKPOINT_SECONDS = 1.0  # between two checkpoints within a group; what is lost by a crash is computed again
 
 
 @dataclass
@@ -39,28 +40,24 @@ class Progress:
 
 
 def new_folder(study: Study, parent: str | Path = "runs") -> Path:
-    """A folder for a new run of the study: runs/<name>-<time>."""
+    """A name for a new run's folder that nobody has yet: runs/<name>-<time>."""
     stem = f"{re.sub(r'[^A-Za-z0-9._-]+', '-', study.name)}-{datetime.now():%Y%m%d-%H%M%S}"
-    for suffix in ("", *(f"-{k}" for k in range(2, 1000))):
-        folder = Path(parent) / f"{stem}{suffix}"
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise StudyError(f"cannot make the folder {folder}: {error.strerror}") from None
-        return folder
-    raise StudyError(f"too many runs are called {stem} in {parent}")
+    names = (f"{stem}{suffix}" for suffix in itertools.chain([""], (f"-{k}" for k in itertools.count(2))))
+    return next(Path(parent) / name for name in names if not (Path(parent) / name).exists())
 
 
 def run_study(
     study: Study, folder: Path, *, data: str | None = None, device: str = "cpu", on_event: OnEvent = ignore
 ) -> None:
-    """Runs every point of the grid into the new folder."""
-    runs = study.runs()  # errors come before anything is written
-    with replacing(folder / "study.yaml") as file:
-        file.write(study.to_yaml())
-    _play(runs, folder, Progress(), data=data, device=device, on_event=on_event)
+    """Runs every point of the grid into the folder."""
+    runs = study.runs()
+    datasets = _load(runs, data, on_event)  # what makes no sense is found before anything is written
+    try:
+        with replacing(folder / "study.yaml") as file:
+            file.write(study.to_yaml())
+    except OSError as error:
+        raise StudyError(f"cannot write to the folder {folder}: {error.strerror}") from None
+    _play(runs, datasets, folder, Progress(), device=device, on_event=on_event)
 
 
 def resume_study(folder: Path, *, data: str | None = None, device: str = "cpu", on_event: OnEvent = ignore) -> None:
@@ -70,26 +67,33 @@ def resume_study(folder: Path, *, data: str | None = None, device: str = "cpu", 
     study = Study.from_file(folder / "study.yaml")
     saved = folder / "checkpoints" / "study.pt"
     progress = Progress(**checkpoint.load(saved)) if saved.exists() else Progress()
-    _play(study.runs(), folder, progress, data=data, device=device, on_event=on_event)
+    runs = study.runs()
+    _play(runs, _load(runs, data, on_event), folder, progress, device=device, on_event=on_event)
+
+
+def _load(runs: list[Run], data: str | None, on_event: OnEvent) -> dict[str, Dataset]:
+    """The data sets that the runs need, each tried with every run's split and model."""
+    datasets: dict[str, Dataset] = {}
+    for run in runs:
+        key = str(plain(run.dataset))
+        if key not in datasets:
+            datasets[key] = run.dataset.load(data_folder(data), on_event)
+        try_out(run, datasets[key])
+    return datasets
 
 
 def _play(
-    runs: list[Run], folder: Path, progress: Progress, *, data: str | None, device: str, on_event: OnEvent
+    runs: list[Run], datasets: dict[str, Dataset], folder: Path, progress: Progress, *, device: str, on_event: OnEvent
 ) -> None:
     named = list(zip(run_ids(label_runs(runs)), runs, strict=True))
     groups = group_runs(named)
-    loaded: dict[str, Dataset] = {}
     with _locked(folder):
         history = History(folder, progress.lengths)
         on_event(StudyStarted(str(folder), len(runs), sum(run.rounds for run in runs), progress.done))
         try:
             while progress.group < len(groups):
                 group = groups[progress.group]
-                source = group[0][1].dataset
-                key = str(plain(source))
-                if key not in loaded:
-                    loaded = {key: source.load(data_folder(data), on_event)}  # one at a time: they are large
-                simulation = Simulation(group, loaded[key], device=device)
+                simulation = Simulation(group, datasets[str(plain(group[0][1].dataset))], device=device)
                 if progress.states is not None:
                     simulation.restore(progress.states)
                 _play_group(simulation, folder, progress, history, on_event)

@@ -178,7 +178,7 @@ class Simulation:
         return {**record, "status": state.status}, seconds
 
     def _aggregate(self, state: RunState, replies: list[Reply]) -> bool:
-        """Commits the server's next state and the memories of those whose replies it holds; False if it is not finite."""
+        """Commits the server's next state and the memories of those who replied; False if it is not finite."""
         algorithm = state.run.algorithm
         cohort = self._cohort(state, replies)
         server = algorithm.aggregate(state.server, cohort)

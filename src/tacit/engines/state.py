@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tacit.core.rows import Rows, columns
 from tacit.core.vectors import Layout
 from tacit.data.datasets import Dataset
-from tacit.data.partition import add_noise, divide
+from tacit.data.partition import Partition, add_noise, divide
 from tacit.engines.study import Run
 from tacit.federated.algorithm import Algorithm, Server
 from tacit.models.model import make_module
@@ -64,16 +64,9 @@ def prepare(
     runs: Sequence[tuple[str, Run]], dataset: Dataset, device: torch.device
 ) -> tuple[Pool, nn.Module, list[RunState]]:
     """The states of a group's runs, over one pool of samples; the module serves as a mould."""
-    features, states, module = [dataset.x], [], None
+    features, states = [dataset.x], []
     for id, run in runs:
-        partition = divide(
-            dataset.y.numpy(),
-            run.split,
-            run.clients,
-            run.seed,
-            server_samples=run.server_samples,
-            local_test=run.local_test,
-        )
+        partition, module = try_out(run, dataset)
         noisy = add_noise(dataset.x, partition, run.seed)
         offset = 0
         if noisy is not dataset.x:
@@ -82,13 +75,18 @@ def prepare(
         parts = [
             [torch.from_numpy(part + offset).to(device) for part in side] for side in (partition.train, partition.test)
         ]
-        module = make_module(run.model, dataset.x.shape[1:], dataset.classes, run.seed)
         sample = torch.from_numpy(partition.server).to(device)
-        states.append(_start(id, run, module.to(device), (parts[0], parts[1], sample)))
+        states.append(_start(id, run, module.to(device, dataset.x.dtype), (parts[0], parts[1], sample)))
     x = torch.cat(features) if len(features) > 1 else dataset.x
     pool = Pool(x, dataset.y.repeat(len(features)), dataset.test_x, dataset.test_y)
-    assert module is not None
     return Pool(*(part.to(device) for part in vars(pool).values())), module, states
+
+
+def try_out(run: Run, dataset: Dataset) -> tuple[Partition, nn.Module]:
+    """The run's division of the data and its untrained model, or the reason why there can be none."""
+    aside: Any = {"server_samples": run.server_samples, "local_test": run.local_test}
+    partition = divide(dataset.y.numpy(), run.split, run.clients, run.seed, **aside)
+    return partition, make_module(run.model, dataset.x.shape[1:], dataset.classes, run.seed)
 
 
 def client_class(algorithm: type[Algorithm]) -> type[Algorithm]:

@@ -44,6 +44,7 @@ class Algorithm(Registered, family="algorithms", home="tacit.federated.algorithm
 
     weights: Literal["samples", "uniform"] = field(default="samples", kw_only=True)
 
+    neutral: ClassVar[Mapping[str, float] | None] = {}  # the settings with which it is FedAvg, if there are such
     sends: ClassVar[tuple[str, ...]] = ("x",)  # the server entries that are broadcast
     local_work: ClassVar[LocalWork | None] = None  # set where the method leaves no choice
     needs_rows: ClassVar[bool] = False  # aggregate looks at single messages: no secure sum, no central noise

@@ -45,7 +45,9 @@ def draw_clients(clients: pd.DataFrame, metric: str, *, ylabel: str) -> str:
 def to_svg(figure: Figure) -> str:
     """The figure as an SVG element that can stand in a page."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+    figure.savefig(
+        buffer, format="svg", bbox_inches="tight", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    )
     text = buffer.getvalue()
     return text[text.index("<svg") :]
 

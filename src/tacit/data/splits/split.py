@@ -1,7 +1,7 @@
 """The base of the row splits: pure maps from labels to each client's sample indices.
 
 >>> Split.build("iid")(np.zeros(6, int), 2, np.random.default_rng(0))
-[array([2, 4, 5]), array([0, 1, 3])]
+[array([2, 3, 5]), array([0, 1, 4])]
 """
 
 from __future__ import annotations

@@ -3,7 +3,9 @@ algorithm 2."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -21,6 +23,7 @@ class FedProx(Algorithm, name="fedprox"):
     """
 
     mu: float = 0.01
+    neutral: ClassVar[Mapping[str, float] | None] = {"mu": 0.0}
 
     def __post_init__(self) -> None:
         if not self.mu >= 0:

@@ -1,0 +1,121 @@
+"""Every registered algorithm keeps the contract, whoever wrote it."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from playground import Quadratic, a_cohort, an_optimiser_for, play, simulate, tiny_dataset, varied
+
+from tacit.core.rows import columns
+from tacit.engines.state import client_class
+from tacit.federated.algorithm import Algorithm
+from tacit.federated.cohort import in_order
+from tacit.training.trainer import Work
+
+NAMES = list(Algorithm.known())
+UNEQUAL = {"split": {"name": "quantity_skew", "beta": 2.0}, "local_epochs": [3, 1, 2], "batch_size": [7, 5, 64]}
+
+
+@pytest.fixture(params=NAMES)
+def algorithm(request: pytest.FixtureRequest) -> Algorithm:
+    return Algorithm.build(request.param)
+
+
+def two_runs(algorithm: Algorithm) -> dict[str, object]:
+    """Two values of every float field, for clients with unequal data, epochs and batches."""
+    optimiser = an_optimiser_for(algorithm)
+    return {
+        "algorithm": [varied(algorithm, 1.0), varied(algorithm, 0.9)],
+        "optimiser": [optimiser],
+        "rounds": 3,
+        **UNEQUAL,
+    }
+
+
+@pytest.mark.parametrize("form", ["loop", "vmap"])
+def test_rows_together_equal_each_row_alone(algorithm: Algorithm, form: str) -> None:
+    study = two_runs(algorithm)
+    together = simulate(tiny_dataset(), form=form, block=100, model="mlp", **study)
+    alone = simulate(tiny_dataset(), form="loop", block=1, model="mlp", **study)
+    for one, other in zip(together.states, alone.states, strict=True):
+        torch.testing.assert_close(one.server["x"], other.server["x"], rtol=1e-9, atol=1e-11)
+        assert one.memory.keys() == other.memory.keys()
+        for client, rows in one.memory.items():
+            torch.testing.assert_close(rows, other.memory[client], rtol=1e-9, atol=1e-11)
+    assert len(alone.states) == (1 if varied(algorithm, 0.9) == algorithm else 2)
+
+
+def test_looped_rows_of_two_runs_equal_each_run_alone_to_the_bit(algorithm: Algorithm) -> None:
+    study = two_runs(algorithm)
+    together = simulate(form="loop", block=1, **study)
+    for k, state in enumerate(together.states):
+        alone = simulate(form="loop", block=1, **{**study, "algorithm": [study["algorithm"][k]]})  # type: ignore[index]
+        assert torch.equal(state.server["x"], alone.states[0].server["x"])
+
+
+def test_the_order_in_which_clients_reply_is_irrelevant(algorithm: Algorithm) -> None:
+    message, server, work = a_round_of_messages(algorithm)
+    samples = [3, 1, 2, 5]
+    order = [2, 0, 3, 1]
+    moved = {name: rows[order] for name, rows in message.items()}
+    columns_ = torch.tensor(samples, dtype=torch.float64)[order][:, None], work.steps[order]
+    back, ids, (n, steps) = in_order(moved, order, *columns_)
+    assert ids == (0, 1, 2, 3)
+    straight = algorithm.aggregate(server, a_cohort(message, samples, work.steps, algorithm))
+    sorted_ = algorithm.aggregate(server, a_cohort(back, n.flatten().tolist(), steps, algorithm))
+    for name in straight:
+        assert torch.equal(torch.as_tensor(straight[name]), torch.as_tensor(sorted_[name]))
+
+
+def test_hooks_leave_their_inputs_untouched(algorithm: Algorithm) -> None:
+    message, server, work = a_round_of_messages(algorithm)
+    kept = copy.deepcopy((message, server))
+    algorithm.aggregate(server, a_cohort(message, [1, 2, 3, 4], work.steps, algorithm))
+    torch.testing.assert_close((message, dict(server)), (kept[0], dict(kept[1])), rtol=0, atol=0)
+
+
+def test_its_neutral_setting_is_fedavg(algorithm: Algorithm) -> None:
+    if algorithm.neutral is None:
+        pytest.skip(f"{algorithm.name} has no setting with which it is FedAvg")
+    neutral = Algorithm.build({"name": algorithm.name, **algorithm.neutral})
+    fixed = neutral.local_work
+    work = (
+        {"local_epochs": fixed.epochs, "batch_size": fixed.batch_size}
+        if fixed
+        else {"local_epochs": 2, "batch_size": 8}
+    )
+    same = {"optimiser": an_optimiser_for(neutral), "rounds": 4, **work}
+    mine = simulate(tiny_dataset(), algorithm=neutral, **same).states[0]
+    fedavg = simulate(tiny_dataset(), algorithm="fedavg", **same).states[0]
+    torch.testing.assert_close(mine.server["x"], fedavg.server["x"], rtol=1e-10, atol=1e-12)
+
+
+def test_it_converges_on_a_quadratic(algorithm: Algorithm) -> None:
+    centres = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    states = play(algorithm, Quadratic(centres), steps=[3] * 4, samples=[5] * 4, rounds=300)
+    first, last = ((state["x"] - centres.mean(0)).norm() for state in (states[0], states[-1]))
+    assert last < 1e-2 * first
+
+
+def a_round_of_messages(algorithm: Algorithm) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], Work]:
+    """Messages of four clients after one round of hooks, each hook checked to leave its inputs alone."""
+    draw = torch.Generator().manual_seed(2)
+    x = torch.randn(5, dtype=torch.float64, generator=draw)
+    server = algorithm.server_init(x, 4)
+    sent = {name: torch.as_tensor(server[name]).reshape(1, -1).repeat(4, 1) for name in algorithm.sends}
+    view = columns([algorithm] * 4, client_class(type(algorithm)), x)
+    optimiser = an_optimiser_for(algorithm)
+    rule = columns([optimiser] * 4, type(optimiser), x)
+    mine = view.client_init(sent["x"])
+    w, mine, begun = view.begin(sent, mine)
+    n = torch.ones(4, 1, dtype=torch.float64)
+    g = torch.randn(4, 5, dtype=torch.float64, generator=draw)
+    work = Work(3 * n, rule.lr, n, rule, rule.init(w) if begun is None else begun, g)  # type: ignore[arg-type]
+    before = copy.deepcopy((g, w, sent, mine))
+    w = w - view.correct(g, w, sent, mine, work)
+    message, _ = view.finish(w, sent, mine, work)
+    view.personal(sent, mine)
+    torch.testing.assert_close((g, sent, mine), (before[0], before[2], before[3]), rtol=0, atol=0)
+    return message, dict(server), work

@@ -1,0 +1,131 @@
+"""What several tests share: small problems with known answers, played through the real hooks and the real loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit.core.errors import StudyError
+from tacit.core.fields import field_types
+from tacit.core.registry import Registered
+from tacit.core.rows import columns, stack
+from tacit.data.datasets import Dataset
+from tacit.engines.simulation import Simulation
+from tacit.engines.state import client_class
+from tacit.engines.study import Study
+from tacit.federated.algorithm import Algorithm
+from tacit.federated.cohort import Cohort
+from tacit.federated.combine.combiner import Combiner
+from tacit.training.batches import Batch
+from tacit.training.gradients import Gradients
+from tacit.training.optimisers import SGD, Optimiser
+from tacit.training.trainer import Block, Work, train
+
+FAST = {"dataset": "iris", "model": "linear", "optimiser": {"name": "sgd", "lr": 0.1}, "clients": 3, "rounds": 2}
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """Client k minimises (w - e_k)' H_k (w - e_k) / 2. The label of a sample says whose it is."""
+
+    centres: Tensor  # (N, P)
+    hessians: Tensor | None = None  # (N, P, P); the identity if left out
+
+    def __call__(self, w: Tensor, buffers: dict[str, Tensor], batch: Batch) -> Gradients:
+        who = batch.y[:, 0]
+        gap = w - self.centres[who]
+        g = gap if self.hessians is None else torch.einsum("kpq,kq->kp", self.hessians[who], gap)
+        loss = (gap * g).sum(1, keepdim=True) / 2
+        return Gradients(g, loss, torch.zeros_like(loss), buffers)
+
+
+def an_optimiser_for(algorithm: Algorithm, lr: float = 0.1) -> Optimiser:
+    """Plain SGD, or the first optimiser that the method accepts."""
+    for cls in [SGD, *Optimiser.known().values()]:
+        try:
+            algorithm.check(cls(lr=lr))
+        except StudyError:
+            continue
+        return cls(lr=lr)
+    raise AssertionError(f"{algorithm} accepts no optimiser")
+
+
+def play(
+    algorithm: Algorithm,
+    problem: Quadratic,
+    *,
+    steps: Sequence[int],
+    samples: Sequence[int],
+    rounds: int,
+    optimiser: Optimiser | None = None,
+    start: Tensor | None = None,
+) -> list[dict[str, Any]]:
+    """Full-participation rounds on a quadratic; returns the server's state before the first round and after each."""
+    count, size = problem.centres.shape
+    x = torch.zeros(size, dtype=problem.centres.dtype) if start is None else start
+    optimiser = optimiser or an_optimiser_for(algorithm)
+    view: Any = columns([algorithm] * count, client_class(type(algorithm)), x[None])
+    rule: Any = columns([optimiser] * count, type(optimiser), x[None])
+    server = algorithm.server_init(x, count)
+    mine = view.client_init(x.expand(count, size))
+    states = [server]
+    who = torch.arange(count)
+    for _ in range(rounds):
+        sent = stack([{name: server[name] for name in algorithm.sends}] * count)
+        w, mine, begun = view.begin(sent, mine)
+        zero = torch.zeros(count, 1, dtype=x.dtype)
+        n = torch.tensor(samples, dtype=x.dtype)[:, None]
+        full = problem(sent["x"], {}, Batch(who[:, None], who[:, None], (1,) * count)).g
+        work = Work(zero, rule.lr, n, rule, rule.init(w) if begun is None else begun, full)
+        block = Block(w, work, view, sent, mine, {}, zero, zero, zero)
+        taken = (algorithm.local_work and [1] * count) or steps
+        done = train(block, [[who[k : k + 1]] * taken[k] for k in range(count)], who, who, problem)
+        message, mine = view.finish(done.w, sent, mine, done.work)
+        server = algorithm.aggregate(server, a_cohort(message, samples, done.work.steps, algorithm))
+        states.append(server)
+    return states
+
+
+def a_cohort(message: dict[str, Tensor], samples: Sequence[float], steps: Tensor, algorithm: Algorithm) -> Cohort:
+    """A cohort of all clients, averaged."""
+    n = torch.tensor(samples, dtype=steps.dtype)[:, None]
+    return Cohort(
+        messages=message,
+        ids=tuple(range(len(n))),
+        samples=n,
+        steps=steps,
+        population=len(n),
+        combiner=Combiner.build("mean"),
+        weighting=algorithm.weights,
+        client_losses=torch.zeros_like(n),
+        needs_rows=algorithm.needs_rows,
+    )
+
+
+def varied(item: Registered, factor: float) -> Any:
+    """The same object with every float field multiplied, so that two of them differ in every column."""
+    kinds = field_types(type(item))
+    return replace(item, **{f.name: getattr(item, f.name) * factor for f in fields(item) if kinds[f.name] is float})  # type: ignore[type-var, arg-type]
+
+
+def tiny_dataset(samples: int = 60, classes: int = 3, dtype: torch.dtype = torch.float64) -> Dataset:
+    """Three separable clouds, in double precision."""
+    draw = torch.Generator().manual_seed(0)
+    y = torch.arange(samples) % classes
+    x = torch.randn(samples, 5, generator=draw, dtype=dtype) + 2 * torch.nn.functional.one_hot(y, 5)
+    return Dataset("tiny", x, y, x[:12].clone(), y[:12].clone(), tuple("abc"[:classes]))
+
+
+def simulate(data: Dataset | None = None, *, form: Any = None, block: int | None = None, **settings: Any) -> Simulation:
+    """Plays a small study to its end, all its runs in one batch, and returns the engine."""
+    study = Study("small", **{**FAST, **settings})
+    named = [(f"run{k}", run) for k, run in enumerate(study.runs())]
+    simulation = Simulation(named, data or named[0][1].dataset.load(), form=form, block=block)
+    simulation.records = []  # type: ignore[attr-defined]
+    while simulation.going:
+        simulation.records += [record for record, _ in simulation.play_round()]  # type: ignore[attr-defined]
+    return simulation

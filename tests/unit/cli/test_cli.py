@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tacit.engines.study import Study
+
+SMALL = """
+dataset: iris
+model: linear
+clients: 3
+rounds: 2
+algorithm: [fedavg, fedprox]
+optimiser: {name: sgd, lr: 0.1}
+"""
+
+
+def tacit(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tacit", *arguments]
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, env={**os.environ, **environment}, timeout=120
+    )
+
+
+def test_a_study_ends_by_naming_its_report(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(SMALL)
+    done = tacit("run", "s.yaml", "rounds=3", "algorithm=fedprox", "algorithm.mu=1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    report = tmp_path / done.stdout.strip().splitlines()[-1].removeprefix("report: ")
+    assert report.read_text().startswith("<!doctype html>")
+    assert "http://" not in report.read_text().replace("http://www.w3.org", "")
+    resolved = yaml.safe_load((report.parent / "study.yaml").read_text())
+    assert resolved["rounds"] == 3
+    assert resolved["algorithm"] == {"name": "fedprox", "mu": 1}
+
+
+def test_json_is_for_machines_and_quiet_is_quiet(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(SMALL)
+    summary = json.loads(tacit("run", "s.yaml", "--json", cwd=tmp_path).stdout)
+    assert [run["status"] for run in summary["runs"]] == ["finished"] * 2
+    assert Path(tmp_path, summary["report"]).exists()
+    done = tacit("run", "s.yaml", "--quiet", "--out", "q", cwd=tmp_path)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    again = tacit("run", "--resume", "q", cwd=tmp_path)
+    assert "report: q/report.html" in again.stdout
+
+
+def test_new_writes_a_study_that_runs(tmp_path: Path) -> None:
+    assert tacit("new", "mine.yaml", cwd=tmp_path).returncode == 0
+    text = (tmp_path / "mine.yaml").read_text()
+    assert "# " in text
+    assert len(Study.from_file(tmp_path / "mine.yaml").runs()) == 2
+    assert tacit("run", "mine.yaml", "rounds=1", cwd=tmp_path).returncode == 0
+    refused = tacit("new", "mine.yaml", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "exists already" in refused.stderr
+    assert tacit("new", "mine.yaml", "--force", cwd=tmp_path).returncode == 0
+
+
+def test_list_shows_what_the_registry_holds(tmp_path: Path) -> None:
+    found = json.loads(tacit("list", "--json", cwd=tmp_path).stdout)
+    assert {"algorithms", "splits", "datasets", "models", "optimisers", "combiners", "selections"} <= set(found)
+    assert "fedprox" in tacit("list", "algorithms", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "nowhere.yaml"], "cannot read the study nowhere.yaml"),
+        (["run", "s.yaml", "t.yaml"], "expected one study file"),
+        (["run", "s.yaml", "rounds=x"], "rounds: expected a whole number"),
+        (["run", "s.yaml", "dataset=mnist", "--data", "nowhere"], "the data folder nowhere does not exist"),
+        (["run", "s.yaml", "dataset={name: table, path: no.csv, target: y}"], "no.csv does not exist"),
+        (["run", "s.yaml", "clients=500"], "500 clients cannot share"),
+        (["run", "s.yaml", "model=cnn"], "cnn needs pictures"),
+        (["run", "--resume", "nowhere"], "holds no study to resume"),
+        (["run", "s.yaml", "--resume", "x"], "--resume goes on with the study as it was"),
+        (["run", "s.yaml", "--device", "tpu"], "--device: expected cpu or cuda"),
+        (["run", "s.yaml", "--out", "/proc/x"], "cannot write to the folder /proc/x"),
+        (["list", "algorithm"], "did you mean algorithms?"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "s.yaml").write_text(SMALL)
+    done = tacit(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+    assert os.listdir(tmp_path) == ["s.yaml"]
+
+
+def test_an_unknown_option_is_refused(tmp_path: Path) -> None:
+    done = tacit("run", "--rouns", "3", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_importing_tacit_imports_neither_torch_nor_matplotlib(tmp_path: Path) -> None:
+    heavy = ("torch", "matplotlib", "pandas", "numpy")
+    code = f"import sys, tacit, tacit.cli.main; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tacit.core.errors import DataError
+from tacit.core.seeds import numpy_generator
+from tacit.data.partition import add_noise, divide
+from tacit.data.splits.columns import Columns
+from tacit.data.splits.feature_noise import FeatureNoise
+from tacit.data.splits.label_dirichlet import LabelDirichlet
+from tacit.data.splits.labels_per_party import LabelsPerParty
+from tacit.data.splits.quantity_skew import QuantitySkew
+from tacit.data.splits.split import Split
+from tacit.data.splits.thesis_dirichlet import ThesisDirichlet
+
+SPLITS = list(Split.known())
+PARTITIONS = [name for name in SPLITS if not Split.find(name).overlapping]
+
+
+def labels_of(samples: int, classes: int, seed: int = 0) -> np.ndarray:
+    return numpy_generator(seed, "labels").integers(0, classes, samples)
+
+
+@given(st.sampled_from(PARTITIONS), st.integers(1, 12), st.integers(1, 300), st.integers(1, 6), st.integers(0, 10))
+@settings(deadline=None, max_examples=150)
+def test_a_partition_covers_every_sample_once_or_says_why_not(
+    name: str, clients: int, samples: int, classes: int, seed: int
+) -> None:
+    labels = labels_of(samples, classes, seed)
+    try:
+        parts = Split.build(name)(labels, clients, numpy_generator(seed, "split"))
+    except DataError:
+        assert clients > samples or name not in ("iid", "feature_noise")
+        return
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(samples))
+    assert len(parts) == clients
+    assert all(len(part) for part in parts)
+
+
+@given(st.sampled_from(SPLITS), st.integers(0, 100))
+@settings(deadline=None)
+def test_a_split_is_a_function_of_its_seed_and_leaves_the_labels_alone(name: str, seed: int) -> None:
+    labels = labels_of(400, 4)
+    kept = labels.copy()
+    one, other = (Split.build(name)(labels, 3, numpy_generator(seed, "s")) for _ in range(2))
+    assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+    assert np.array_equal(labels, kept)
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_more_clients_than_samples_are_refused(name: str) -> None:
+    with pytest.raises(DataError, match="11 clients cannot share 10 samples"):
+        Split.build(name)(np.arange(10) % 2, 11, numpy_generator(0))
+
+
+def test_iid_clients_differ_by_one_sample_at_most() -> None:
+    sizes = [len(part) for part in Split.build("iid")(labels_of(100, 3), 7, numpy_generator(0))]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_labels_per_party_deals_two_three_and_five_labels_apart(seed: int) -> None:
+    labels = labels_of(1000, 10)
+    parts = LabelsPerParty((2, 3, 5))(labels, 3, numpy_generator(seed))
+    held = [set(labels[part].tolist()) for part in parts]
+    assert [len(one) for one in held] == [2, 3, 5]
+    assert set.union(*held) == set(range(10))
+
+
+@given(st.integers(1, 10), st.integers(1, 30), st.integers(0, 20))
+@settings(deadline=None)
+def test_labels_per_party_gives_each_client_c_labels(c: int, clients: int, seed: int) -> None:
+    labels = np.repeat(np.arange(10), 40)
+    split = LabelsPerParty(c)
+    if c * clients < 10:
+        with pytest.raises(DataError, match=f"cover {c * clients} of 10 labels"):
+            split(labels, clients, numpy_generator(seed))
+        return
+    for part in split(labels, clients, numpy_generator(seed)):
+        assert len(set(labels[part].tolist())) == c
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [((2, 3), "one count for each of 3"), ((0, 5, 5), "counts from 1 to 10"), ((11, 1, 1), "counts from 1 to 10")],
+)
+def test_labels_per_party_refuses_counts_that_cannot_be(wanted: tuple[int, ...], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        LabelsPerParty(wanted)(labels_of(100, 10), 3, numpy_generator(0))
+
+
+def test_label_dirichlet_draws_over_clients_for_each_class() -> None:
+    """With Dir(beta) over N clients, a share has mean 1/N and variance (1/N)(1 - 1/N) / (N beta + 1)."""
+    labels = np.repeat(np.arange(20), 500)
+    shares = []
+    for seed in range(30):
+        parts = LabelDirichlet(0.5, min_samples=1)(labels, 4, numpy_generator(seed))
+        shares.append([[np.mean(labels[part] == label) * len(part) / 500 for label in range(20)] for part in parts])
+    values = np.array(shares).ravel()
+    assert values.mean() == pytest.approx(1 / 4)
+    assert values.var() == pytest.approx(0.25 * 0.75 / (4 * 0.5 + 1), rel=0.1)
+
+
+def test_a_large_beta_is_even_and_a_small_one_is_not() -> None:
+    labels = np.repeat(np.arange(10), 100)
+
+    def skew(beta: float) -> float:
+        parts = LabelDirichlet(beta)(labels, 5, numpy_generator(3))
+        return float(np.mean([np.bincount(labels[part], minlength=10).std() for part in parts]))
+
+    assert skew(1000.0) < 2 < 20 < skew(0.1)
+
+
+def test_balanced_dirichlet_stops_feeding_a_client_that_has_its_share() -> None:
+    labels = np.repeat(np.arange(50), 20)
+    sizes = [len(part) for part in LabelDirichlet(0.2, balance=True)(labels, 5, numpy_generator(0))]
+    assert max(sizes) < 1000 / 5 + 20
+
+
+def test_dirichlet_gives_up_with_a_reason_instead_of_drawing_for_ever() -> None:
+    with pytest.raises(DataError, match="in 1000 draws some client always had fewer than 30"):
+        LabelDirichlet(0.1, min_samples=30)(np.zeros(60, int), 10, numpy_generator(0))
+    with pytest.raises(DataError, match="use a larger beta"):
+        QuantitySkew(1e-9)(np.zeros(60, int), 5, numpy_generator(0))
+
+
+def test_quantity_skew_changes_sizes_and_not_labels() -> None:
+    labels = np.repeat(np.arange(2), 5000)
+    parts = QuantitySkew(0.5)(labels, 4, numpy_generator(1))
+    sizes = [len(part) for part in parts]
+    assert max(sizes) > 3 * min(sizes)
+    assert all(abs(labels[part].mean() - 0.5) < 0.1 for part in parts if len(part) > 500)
+
+
+def test_feature_noise_grows_with_the_party() -> None:
+    assert FeatureNoise(0.5).noise(5).tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
+    assert FeatureNoise(0.5, unit="variance").noise(2).tolist() == pytest.approx([0.25**0.5, 0.5**0.5])
+    x = torch.zeros(3000, 40)
+    partition = divide(np.zeros(3000, int), FeatureNoise(0.6), 3, 0)
+    noisy = add_noise(x, partition, 0)
+    measured = [noisy[torch.from_numpy(partition.train[k])].std().item() for k in range(3)]
+    assert measured == pytest.approx([0.2, 0.4, 0.6], rel=0.02)
+    assert x.abs().sum() == 0
+
+
+def test_noise_free_splits_share_the_features() -> None:
+    x = torch.zeros(10, 2)
+    assert add_noise(x, divide(np.zeros(10, int), Split.build("iid"), 2, 0), 0) is x
+
+
+def test_thesis_shards_overlap_and_leave_samples_out() -> None:
+    labels = np.repeat(np.arange(10), 500)
+    parts = ThesisDirichlet(0.5)(labels, 3, numpy_generator(0))
+    assert all(len(part) == len(set(part.tolist())) for part in parts)
+    assert all(450 <= len(part) <= 510 for part in parts)
+    together = np.concatenate(parts)
+    assert len(set(together.tolist())) < len(together)
+    assert len(set(together.tolist())) < 1600
+
+
+@given(st.integers(2, 400), st.integers(1, 8), st.floats(0, 0.9), st.integers(0, 50))
+@settings(deadline=None)
+def test_local_tests_and_the_server_sample_are_disjoint_from_training(
+    n: int, clients: int, share: float, server: int
+) -> None:
+    labels = np.zeros(n, int)
+    if clients > n - server or server >= n:
+        with pytest.raises(DataError):
+            divide(labels, Split.build("iid"), clients, 0, server_samples=server, local_test=share)
+        return
+    made = divide(labels, Split.build("iid"), clients, 0, server_samples=server, local_test=share)
+    together = np.concatenate([*made.train, *made.test, made.server])
+    assert np.array_equal(np.sort(together), np.arange(n))
+    assert len(made.server) == server
+    assert all(len(train) for train in made.train)
+
+
+def test_a_tenth_is_kept_for_the_local_test() -> None:
+    made = divide(np.zeros(1000, int), Split.build("iid"), 4, 0)
+    assert [len(part) for part in made.test] == [25] * 4
+
+
+@given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 5), st.floats(0, 1), st.integers(0, 9))
+def test_columns_have_one_holder_and_common_people_are_known_to_all(
+    rows: int, columns: int, parties: int, overlap: float, seed: int
+) -> None:
+    try:
+        held = Columns(parties, overlap)(rows, columns, numpy_generator(seed))
+    except DataError:
+        assert parties > columns or round(overlap * rows) == 0
+        return
+    assert sorted(np.concatenate([one.columns for one in held]).tolist()) == list(range(columns))
+    common = set.intersection(*(set(one.rows.tolist()) for one in held))
+    if parties > 1:
+        assert len(common) == round(overlap * rows)
+    assert set.union(*(set(one.rows.tolist()) for one in held)) == set(range(rows))
+
+
+def test_named_columns_must_be_each_column_once() -> None:
+    held = Columns(((0, 2), (1,)))(4, 3, numpy_generator(0))
+    assert [one.columns.tolist() for one in held] == [[0, 2], [1]]
+    with pytest.raises(DataError, match="each of the columns 0 to 2 once"):
+        Columns(((0, 1), (1, 2)))(4, 3, numpy_generator(0))

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from tacit.core.rows import columns
+from tacit.core.vectors import Layout
+from tacit.federated.algorithm import Algorithm
+from tacit.training.batches import Batch, gather, plan_epochs
+from tacit.training.evaluation import evaluate
+from tacit.training.gradients import Gradients, row_gradients
+from tacit.training.optimisers import SGD, Adam, Optimiser
+from tacit.training.trainer import Block, Work, train
+
+torch.manual_seed(0)
+X, Y = torch.randn(50, 6, dtype=torch.float64), torch.randint(0, 3, (50,))
+
+
+def mlp() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).double()
+
+
+def with_batch_norm() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).double()
+
+
+def block_of(module: nn.Module, rows: int, optimiser: Optimiser) -> Block:
+    layout = Layout.of(module)
+    w = layout.flatten(module).repeat(rows, 1)
+    rule: Any = columns([optimiser] * rows, type(optimiser), w)
+    buffers = {
+        name: value[None].repeat(rows, *[1] * value.dim()) for name, value in layout.copy_buffers(module).items()
+    }
+    zero = torch.zeros(rows, 1, dtype=w.dtype)
+    work = Work(zero, rule.lr, zero, rule, rule.init(w))
+    return Block(w, work, Algorithm(), {"x": w}, {}, buffers, zero, zero, zero)
+
+
+def plans_of(sizes: list[tuple[int, int, int]]) -> list[Any]:
+    made = []
+    for k, (samples, epochs, batch) in enumerate(sizes):
+        draw = torch.Generator().manual_seed(k)
+        made.append(plan_epochs(torch.randperm(50, generator=draw)[:samples], epochs, batch, draw))
+    return made
+
+
+def by_hand(module: nn.Module, plan: Any, optimiser: torch.optim.Optimizer) -> None:
+    module.train()
+    for batch in plan:
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(module(X[batch]), Y[batch]).backward()
+        optimiser.step()
+
+
+UNEQUAL = [(50, 2, 16), (7, 1, 3), (20, 5, 20), (33, 1, 4), (0, 3, 5)]
+
+
+@pytest.mark.parametrize("form", ["loop", "vmap"])
+@pytest.mark.parametrize("model", [mlp, with_batch_norm])
+def test_unequal_rows_train_as_a_plain_torch_loop_trains_each_alone(form: Any, model: Callable[[], nn.Module]) -> None:
+    plans = plans_of([(50, 2, 16), (8, 1, 4), (20, 5, 20), (33, 1, 4)] if model is with_batch_norm else UNEQUAL)
+    plans = [[batch for batch in plan if len(batch) > 1] for plan in plans] if model is with_batch_norm else plans
+    done = train(block_of(model(), len(plans), Adam(lr=0.01)), plans, X, Y, row_gradients(model(), form))
+    for k, plan in enumerate(plans):
+        module = model()
+        by_hand(module, plan, torch.optim.Adam(module.parameters(), lr=0.01))
+        layout = Layout.of(module)
+        torch.testing.assert_close(done.w[k], layout.flatten(module), rtol=1e-9, atol=1e-10)
+        assert done.work.steps[k] == len(plan)
+        for name, value in layout.copy_buffers(module).items():
+            torch.testing.assert_close(done.buffers[name][k], value, rtol=1e-9, atol=1e-10)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 3), st.integers(1, 12)), min_size=1, max_size=5))
+@settings(deadline=None, max_examples=25)
+def test_a_row_does_not_notice_its_company(sizes: list[tuple[int, int, int]]) -> None:
+    plans = plans_of(sizes)
+    gradient = row_gradients(mlp(), "loop")
+    together = train(block_of(mlp(), len(plans), SGD(lr=0.1)), plans, X, Y, gradient)
+    for k, plan in enumerate(plans):
+        alone = train(block_of(mlp(), 1, SGD(lr=0.1)), [plan], X, Y, gradient)
+        assert torch.equal(alone.w[0], together.w[k])
+        assert together.work.steps[k] == len(plan) == sizes[k][1] * -(-sizes[k][0] // sizes[k][2])
+        assert together.seen[k] == sizes[k][0] * sizes[k][1]
+
+
+@given(st.integers(0, 40), st.integers(1, 4), st.one_of(st.none(), st.integers(1, 50)), st.integers(0, 99))
+def test_a_plan_sees_every_sample_once_per_epoch(samples: int, epochs: int, batch: int | None, seed: int) -> None:
+    plan = plan_epochs(torch.arange(samples) + 3, epochs, batch, torch.Generator().manual_seed(seed))
+    seen = torch.cat([torch.zeros(0, dtype=torch.long), *plan])
+    assert torch.equal(seen.sort()[0], (torch.arange(samples) + 3).repeat(epochs).sort()[0])
+    assert all(0 < len(part) <= (batch or samples) for part in plan)
+
+
+def test_padding_never_reaches_the_gradient() -> None:
+    rows = [torch.arange(9), torch.arange(2)]
+    batch = gather(X, Y, rows)
+    assert batch.x.shape == (2, 9, 6)
+    spoiled = Batch(batch.x.clone(), batch.y, batch.counts)
+    spoiled.x[1, 2:] = 1e6
+    w = Layout.of(mlp()).flatten(mlp()).repeat(2, 1)
+    for form in ("loop", "vmap"):
+        clean, dirty = (row_gradients(mlp(), form)(w, {}, one) for one in (batch, spoiled))  # type: ignore[arg-type]
+        assert torch.equal(clean.g, dirty.g)
+        assert torch.equal(clean.loss, dirty.loss)
+
+
+def test_the_loop_reports_the_mean_loss_and_accuracy_over_the_samples_it_saw() -> None:
+    module = mlp()
+    plan = [torch.arange(10), torch.arange(10, 14)]
+    frozen = train(block_of(module, 1, SGD(lr=1e-30)), [plan], X, Y, row_gradients(module))
+    loss, hit = evaluate(module, X[:14], Y[:14])
+    assert (frozen.loss / frozen.seen).item() == pytest.approx(loss.mean().item())
+    assert (frozen.hits / frozen.seen).item() == pytest.approx(hit.mean().item())
+
+
+def test_another_gradient_function_can_be_injected() -> None:
+    def towards_one(w: Tensor, buffers: dict[str, Tensor], batch: Batch) -> Gradients:
+        return Gradients(w - 1, torch.zeros(len(w), 1), torch.zeros(len(w), 1), buffers)
+
+    done = train(block_of(mlp(), 2, SGD(lr=0.5)), [[torch.arange(1)] * 60] * 2, X, Y, towards_one)
+    torch.testing.assert_close(done.w, torch.ones_like(done.w))
+
+
+def test_the_gradient_function_leaves_the_model_it_was_given_alone() -> None:
+    module = with_batch_norm()
+    kept = {name: value.clone() for name, value in module.state_dict().items()}
+    train(block_of(module, 2, SGD(lr=0.5)), plans_of([(20, 1, 5)] * 2), X, Y, row_gradients(module))
+    assert all(torch.equal(value, kept[name]) for name, value in module.state_dict().items())
+
+
+def test_evaluating_in_chunks_changes_nothing() -> None:
+    whole, parts = (evaluate(mlp(), X, Y, chunk=size) for size in (1000, 7))
+    torch.testing.assert_close(whole, parts)
+    assert len(evaluate(mlp(), X[:0], Y[:0])[0]) == 0
