@@ -9,7 +9,7 @@ demo: $(READY)  ## run the built-in study and name its report
 	$(BIN)/tacit run
 
 test: check  ## everything: style, types, architecture, tests, examples
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -49,7 +49,8 @@ def families() -> dict[str, type[Registered]]:
     """Every family by name."""
     for home in HOMES:
         importlib.import_module(home)
-    return {name: base for name, base in FAMILIES.items() if base.__module__.startswith("tacit.")}
+    ours = {name: base for name, base in FAMILIES.items() if base.__module__ in HOMES}
+    return dict(sorted(ours.items(), key=lambda item: HOMES.index(item[1].__module__)))
 
 
 def row(name: str, cls: type[Registered]) -> dict[str, Any]:

@@ -1,0 +1,66 @@
+"""The pages are executed: Python and shell blocks run in order, and printed output is compared."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"-?\d+\.\d+")
+
+
+def same_output(printed: str, shown: str) -> bool:
+    """Equal but for white space, and for the last digits of numbers, which another CPU may round otherwise."""
+    shapes = [NUMBER.sub("#", " ".join(text.split())) for text in (printed, shown)]
+    pairs = zip(NUMBER.findall(printed), NUMBER.findall(shown), strict=False)
+    return shapes[0] == shapes[1] and all(abs(float(a) - float(b)) <= 0.021 for a, b in pairs)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_page_runs_as_it_stands(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    printed: str | None = None
+    for kind, file, code in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if file:
+            (tmp_path / file).write_text(code)
+        elif kind == "python":
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                exec(compile(code, page.name, "exec"), names)
+            printed = out.getvalue()
+        elif kind == "sh":
+            path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+            done = subprocess.run(
+                ["bash", "-euc", code], capture_output=True, text=True, env={**os.environ, "PATH": path}
+            )
+            assert done.returncode == 0, done.stderr
+        elif kind == "text" and printed is not None:
+            assert same_output(printed, code), f"printed:\n{printed}\nthe page shows:\n{code}"
+            printed = None
+
+
+def test_the_tables_of_methods_are_what_the_registry_holds() -> None:
+    spec = importlib.util.spec_from_file_location("write_methods", ROOT / "docs" / "write_methods.py")
+    assert spec
+    assert spec.loader
+    writer = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(writer)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert writer.with_table(readme) == readme, "run: make docs"
+    assert writer.long_page() == (ROOT / "docs" / "methods.md").read_text(encoding="utf-8"), "run: make docs"
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -1,0 +1,52 @@
+"""The shape of the code, where a linter cannot see it. Layers are held by import-linter, in `make check`."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "tacit"
+FILES = sorted(SOURCE.rglob("*.py"))
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+
+
+def importers(name: str) -> list[str]:
+    """The modules that import a package, at their top or inside a function."""
+    found = []
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if any(module.split(".")[0] == name for module in modules):
+                found.append(str(path.relative_to(SOURCE)))
+    return sorted(set(found))
+
+
+def test_the_first_file_to_read_is_short() -> None:
+    assert len((SOURCE / "federated" / "algorithm.py").read_text().splitlines()) <= 110
+
+
+def test_files_and_functions_stay_readable() -> None:
+    for path, tree in TREES.items():
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 400, path
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                assert (node.end_lineno or 0) - node.lineno < 50, f"{path}: {node.name}"
+
+
+@pytest.mark.parametrize(("package", "homes"), [("pooch", ["data/download.py"]), ("pickle", ["data/readers.py"])])
+def test_a_package_with_a_price_is_imported_in_one_place(package: str, homes: list[str]) -> None:
+    assert importers(package) == homes
+
+
+def test_algorithms_hold_arithmetic_and_no_loop() -> None:
+    for path in (SOURCE / "federated" / "algorithms").glob("*.py"):
+        loops = [node for node in ast.walk(TREES[path]) if isinstance(node, ast.For | ast.While)]
+        assert not loops, f"{path} loops: the loops over rounds, steps and clients are the engine's"
+
+
+def test_folders_are_nouns_from_the_field() -> None:
+    names = {part.lower() for path in FILES for part in path.relative_to(SOURCE).with_suffix("").parts}
+    assert not names & {"utils", "util", "common", "helpers", "manager", "misc"}
