@@ -65,8 +65,8 @@ class Simulation:
     ) -> None:
         keep_freed_memory()
         self.device = torch.device(device)
-        on_cpu = self.device.type == "cpu"
-        self.form: Form = form or ("loop" if on_cpu else "vmap")
+        self.gpus = [] if self.device.type == "cpu" else [self.device]
+        self.form: Form = form or ("vmap" if self.gpus else "loop")
         self.block = block or (1 if self.form == "loop" else 1_000_000)
         self.pool, self.module, self.states = prepare(runs, dataset, self.device)
         self.layout = Layout.of(self.module)
@@ -128,7 +128,7 @@ class Simulation:
         full = self._full_gradients(jobs, sent["x"], buffers) if view.needs_full_gradient else None
         work = Work(zero, optimiser.lr, samples, optimiser, begun if begun is not None else optimiser.init(w), full)
         block = Block(w, work, view, sent, mine, buffers, loss=zero, hits=zero, seen=zero)
-        with torch.random.fork_rng(devices=[]):  # for models that draw while they train, such as dropout
+        with torch.random.fork_rng(devices=self.gpus):  # for models that draw while they train, such as dropout
             torch.manual_seed(derive(states[0].run.seed, "training", jobs[0][1], states[0].round))
             done = train(block, [self._plan(job) for job in jobs], self.pool.x, self.pool.y, self.gradient)
         return self._replies(jobs, done, view)

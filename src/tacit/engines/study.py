@@ -133,7 +133,10 @@ class Study:
             key, equals, value = text.partition("=")
             if not equals:
                 raise StudyError(f"expected key=value, such as rounds=5, got {text!r}")
-            _override(changed, key, yaml.safe_load(value))
+            try:
+                _override(changed, key, yaml.safe_load(value))
+            except yaml.YAMLError:
+                raise StudyError(f"{key}: {value!r} is not valid YAML; quote it, or close its brackets") from None
         return Study(**changed)
 
     def runs(self) -> list[Run]:
@@ -160,6 +163,8 @@ class Study:
 def expand(value: Any, annotation: Any, where: str) -> list[Any]:
     """The values that a setting takes in the grid."""
     if isinstance(value, Mapping) and set(value) == {"grid"}:
+        if not isinstance(value["grid"], list | tuple) or not value["grid"]:
+            raise StudyError(f"{where}: expected {{grid: [first, second, ...]}}, got {value['grid']!r}")
         return [item for part in value["grid"] for item in expand(part, annotation, where)]
     family = annotation if isinstance(annotation, type) and issubclass(annotation, Registered) else None
     if isinstance(value, list | tuple) and not (takes_list(annotation) and not family):

@@ -15,8 +15,17 @@ DASHES = ("-", "--", ":", "-.")
 
 
 def draw_rounds(rounds: pd.DataFrame, metric: str, *, ylabel: str) -> str:
-    """The metric per round, a panel per split and a line per algorithm; a band where seeds or settings differ."""
+    """The metric per round, a panel per split and a line per algorithm; a band where seeds or settings differ.
+
+    A centralised run is a dashed reference line in every panel.
+    """
+    central = rounds["algorithm"] == "centralised"
+    reference = rounds[central].groupby("round")[metric].mean()
+    rounds = rounds if central.all() else rounds[~central]
     figure, panels = _panels(list(rounds["split"].unique()))
+    if central.any() and not central.all():
+        for panel in panels.values():
+            panel.plot(reference, label="centralised", color="#777777", linestyle="--")
     for k, algorithm in enumerate(rounds["algorithm"].unique()):
         style = {"color": COLOURS[k % len(COLOURS)], "linestyle": DASHES[k // len(COLOURS) % len(DASHES)]}
         mine = rounds[rounds["algorithm"] == algorithm]

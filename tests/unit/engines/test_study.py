@@ -95,6 +95,7 @@ def test_runs_are_named_by_what_tells_them_apart() -> None:
         ({"algorithm": "fedsgd", "optimiser": "adam"}, "use optimiser: sgd"),
         ({"name": "a/b"}, "name: expected a word"),
         ({"seed": -1}, "seed: expected 0 or more"),
+        ({"seed": {"grid": 3}}, "seed: expected {grid: [first, second, ...]}, got 3"),
     ],
 )
 def test_a_study_that_makes_no_sense_says_why(settings: dict[str, object], message: str) -> None:
@@ -112,6 +113,7 @@ def test_a_study_that_makes_no_sense_says_why(settings: dict[str, object], messa
         ("rounds: 3", ["rounds"], "expected key=value"),
         ("algorithm: [fedavg, fedprox]", ["algorithm.mu=1"], "algorithm is a list in this study"),
         ("rounds: 3", ["ronds=4"], "did you mean rounds?"),
+        ("rounds: 3", ["seed=[1,"], "seed: '[1,' is not valid YAML"),
     ],
 )
 def test_a_study_file_that_cannot_be_read_says_why(
