@@ -20,6 +20,11 @@ class Batch:
     y: Tensor  # (K, B)
     counts: tuple[int, ...]
 
+    def row(self, k: int) -> tuple[Tensor, Tensor]:
+        """Row k's real samples."""
+        x, y, count = self.x[k], self.y[k], self.counts[k]
+        return (x, y) if count == len(y) else (x[:count], y[:count])
+
 
 def plan_epochs(samples: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator) -> Plan:
     """Shuffled passes over `samples`, cut into batches; the last, short one of a pass is kept. None: one full batch.

@@ -15,4 +15,4 @@ def evaluate(module: nn.Module, x: Tensor, y: Tensor, chunk: int = 1024) -> tupl
     outputs = [module(part) for part in x.split(chunk)]
     pairs = [(losses(out, part), hits(out, part)) for out, part in zip(outputs, y.split(chunk), strict=True)]
     empty = x.new_zeros(0)
-    return torch.cat([empty, *(pair[0] for pair in pairs)]), torch.cat([empty, *(pair[1] for pair in pairs)])
+    return torch.cat([empty, *(pair[0] for pair in pairs)]), torch.cat([empty.bool(), *(pair[1] for pair in pairs)])

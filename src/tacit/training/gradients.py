@@ -25,7 +25,7 @@ class Gradients(NamedTuple):
 
     g: Tensor  # (K, P), of the mean loss over the batch
     loss: Tensor  # (K, 1), that mean
-    accuracy: Tensor  # (K, 1)
+    hits: Tensor  # (K, 1), how many of the batch were classified rightly
     buffers: Rows
 
 
@@ -60,13 +60,13 @@ class LoopedGradients:
         self.row.copy_(w)
         for name, value in buffers.items():
             self.buffers[name].copy_(value)
-        x, y = batch.x[k, : batch.counts[k]], batch.y[k, : batch.counts[k]]
+        x, y = batch.row(k)
         output = self.module(x)
-        loss = losses(output, y).mean()
+        loss = losses(output, y, "mean")
         parts = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
         g = torch.cat([part.reshape(-1) for part in parts])[None]
         seen = {name: value.detach().clone()[None] for name, value in self.buffers.items()}
-        return Gradients(g, loss.detach().view(1, 1), hits(output, y).mean().view(1, 1), seen)
+        return Gradients(g, loss.detach().view(1, 1), hits(output, y).sum().view(1, 1), seen)
 
 
 class VmappedGradients:
@@ -82,13 +82,12 @@ class VmappedGradients:
         counts = torch.tensor(batch.counts, device=w.device)[:, None]
         mask = (torch.arange(batch.y.shape[1], device=w.device) < counts).to(w.dtype)  # (K, B)
         copies = {name: value.clone() for name, value in buffers.items()}
-        g, (loss, (accuracy, seen)) = self.batched(w, copies, batch.x, batch.y, mask)
-        return Gradients(g.detach(), loss.detach()[:, None], accuracy[:, None], seen)
+        g, (loss, (right, seen)) = self.batched(w, copies, batch.x, batch.y, mask)
+        return Gradients(g.detach(), loss.detach()[:, None], right[:, None], seen)
 
     def _loss(self, w: Tensor, buffers: Rows, x: Tensor, y: Tensor, mask: Tensor) -> tuple[Tensor, tuple[Tensor, Rows]]:
         output = functional_call(self.module, (self.layout.unflatten(w), buffers), (x,))
-        count = mask.sum()
-        return (losses(output, y) * mask).sum() / count, ((hits(output, y) * mask).sum() / count, buffers)
+        return (losses(output, y) * mask).sum() / mask.sum(), ((hits(output, y) * mask).sum(), buffers)
 
     def _by_size(self, w: Tensor, buffers: Rows, batch: Batch) -> Gradients:
         """Batch statistics see padding, so rows with batches of different size are taken apart."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
 
-def losses(output: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy of each sample. # (B, classes), (B,) -> (B,)"""
-    return functional.cross_entropy(output, y, reduction="none")
+def losses(output: Tensor, y: Tensor, reduction: str = "none") -> Tensor:
+    """Cross-entropy of each sample, or their mean. # (B, classes), (B,) -> (B,)"""
+    return functional.cross_entropy(output, y, reduction=reduction)
 
 
 def hits(output: Tensor, y: Tensor) -> Tensor:
-    """1 where the most likely class is the right one. # (B, classes), (B,) -> (B,)"""
-    return (output.detach().argmax(-1) == y).to(torch.get_default_dtype())
+    """Where the most likely class is the right one. # (B, classes), (B,) -> (B,)"""
+    return output.argmax(-1) == y

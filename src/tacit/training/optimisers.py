@@ -122,14 +122,13 @@ class Adam(Optimiser, name="adam"):
     eps: float = 1e-8
 
     def init(self, w: Tensor) -> Rows:
-        powers = torch.ones(len(w), 1, dtype=torch.float64, device=w.device)  # of beta1 and beta2: 1 - beta2^t cancels
-        return {"m": torch.zeros_like(w), "v": torch.zeros_like(w), "p1": powers, "p2": powers}
+        zeros = torch.zeros_like(w)
+        return {"m": zeros, "v": zeros, "s1": zeros[:, :1], "s2": zeros[:, :1]}
 
     def step(self, w: Tensor, g: Tensor, state: Rows) -> tuple[Tensor, Rows]:
-        m = torch.lerp(state["m"], g, 1 - self.beta1)
-        v = torch.lerp(state["v"], g * g, 1 - self.beta2)
-        p1, p2 = state["p1"] * self.beta1, state["p2"] * self.beta2
-        root = (1 - p2).sqrt()  # (K, 1): vhat = v / root^2, moved out of the long rows
-        rate = (self.lr * root / (p1 - 1)).to(w.dtype)
-        ratio = m / v.sqrt().add_((self.eps * root).to(w.dtype))
-        return torch.addcmul(w, rate, ratio), {"m": m, "v": v, "p1": p1, "p2": p2}
+        # m and v are the bias-corrected means: the t-th gradient weighs (1 - beta) / (1 - beta^t) = 1 / s,
+        # s = 1 + beta + ... + beta^(t-1), which has no 1 - beta^t to cancel in.
+        s1, s2 = 1 + self.beta1 * state["s1"], 1 + self.beta2 * state["s2"]
+        m = torch.lerp(state["m"], g, 1 / s1)
+        v = torch.lerp(state["v"], g * g, 1 / s2)
+        return w - self.lr * (m / v.sqrt().add_(self.eps)), {"m": m, "v": v, "s1": s1, "s2": s2}

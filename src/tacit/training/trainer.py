@@ -78,7 +78,7 @@ def _take_steps(block: Block, plans: Sequence[Plan], x: Tensor, y: Tensor, gradi
         g = block.rule.correct(found.g, w, block.sent, block.mine, work)
         w, state = work.optimiser.update(w, g, state)
         buffers = found.buffers
-        tally.append((found.loss, found.accuracy, batch.counts))
+        tally.append((found.loss, found.hits, batch.counts))
     work = replace(work, steps=work.steps + len(tally), state=state)
     return _tallied(replace(block, w=w, work=work, buffers=buffers), tally)
 
@@ -87,11 +87,11 @@ def _tallied(block: Block, tally: list[tuple[Tensor, Tensor, tuple[int, ...]]]) 
     """Adds the loss and the hits of these steps to the block's, each step weighted by its samples."""
     if not tally:
         return block
-    losses, accuracies, counts = zip(*tally, strict=True)
+    losses, hits, counts = zip(*tally, strict=True)
     weights = torch.tensor(counts, dtype=block.w.dtype, device=block.w.device)[:, :, None]  # (steps, K, 1)
     return replace(
         block,
         loss=block.loss + (torch.stack(losses) * weights).sum(0),
-        hits=block.hits + (torch.stack(accuracies) * weights).sum(0),
+        hits=block.hits + torch.stack(hits).sum(0),
         seen=block.seen + weights.sum(0),
     )
