@@ -58,9 +58,10 @@ def test_idx_files_are_read_gzipped_and_plain(tmp_path: Path) -> None:
         ("a", b"", "damaged"),
         ("a", b"PK\x03\x04 something else", "first bytes are not those of an IDX file"),
         ("a", idx_bytes(np.zeros((3, 3), np.uint8))[:-1], "promises 9 values and 8 follow"),
-        ("a.gz", gzip.compress(idx_bytes(np.zeros(99, np.uint8)))[:-9], "damaged"),
+        ("a.gz", gzip.compress(idx_bytes(np.zeros(99, np.uint8)), mtime=0)[:-9], "damaged"),
         ("a.gz", b"not gzip", "damaged"),
     ],
+    ids=["empty", "other format", "too short", "gzip cut off", "no gzip"],
 )
 def test_a_damaged_idx_file_is_named_in_one_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
