@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 import numpy as np
 import torch
 from torch import nn
+
+from tacit.core.rows import Rows
+from tacit.federated.algorithm import Algorithm
+from tacit.federated.cohort import Cohort
+from tacit.training.trainer import Work
 
 
 def make_data() -> tuple[np.ndarray, np.ndarray]:
@@ -29,3 +38,49 @@ class Net(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = self.layers(x)
         return out
+
+
+def needy(argument: int) -> None:
+    """A function that cannot be called without arguments."""
+
+
+class HalfFrozen(nn.Sequential):
+    """Random features that are not trained, and a layer that is."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(4, 4), nn.Linear(4, 2))
+        self[0].requires_grad_(False)
+
+
+READY = nn.Linear(4, 2)
+
+
+@dataclass(frozen=True)
+class Memorious(Algorithm):
+    """Uses everything an algorithm can: memory, a second broadcast entry, full gradients, personal models."""
+
+    pull: float = 0.5
+    sends: ClassVar[tuple[str, ...]] = ("x", "turn")
+    needs_rows: ClassVar[bool] = True
+
+    @property
+    def needs_full_gradient(self) -> bool:
+        return True
+
+    def server_init(self, x: torch.Tensor, population: int) -> dict[str, Any]:
+        return {"x": x, "turn": 0.0}
+
+    def client_init(self, x: torch.Tensor) -> Rows:
+        return {"full": torch.zeros_like(x), "turns": torch.zeros_like(x[:, :1]), "born": x}
+
+    def finish(self, w: torch.Tensor, sent: Rows, mine: Rows, work: Work) -> tuple[Rows, Rows]:
+        assert work.full_gradient is not None
+        message = {"dx": w - sent["x"] + 1e-3 * mine["full"], "turns": mine["turns"]}
+        return message, {"full": work.full_gradient, "turns": mine["turns"] + 1, "born": mine["born"]}
+
+    def aggregate(self, server: Mapping[str, Any], cohort: Cohort) -> dict[str, Any]:
+        assert (cohort.rows("turns") <= server["turn"]).all()
+        return {"x": server["x"] + cohort.combine("dx"), "turn": server["turn"] + 1}
+
+    def personal(self, sent: Rows, mine: Rows) -> torch.Tensor:
+        return sent["x"] - self.pull * mine["full"]

@@ -12,7 +12,7 @@ from torch import Tensor
 from tacit.core.errors import StudyError
 from tacit.core.fields import field_types
 from tacit.core.registry import Registered
-from tacit.core.rows import columns, stack
+from tacit.core.rows import columns
 from tacit.data.datasets import Dataset
 from tacit.engines.simulation import Simulation
 from tacit.engines.state import client_class
@@ -75,7 +75,7 @@ def play(
     states = [server]
     who = torch.arange(count)
     for _ in range(rounds):
-        sent = stack([{name: server[name] for name in algorithm.sends}] * count)
+        sent = {name: torch.as_tensor(server[name]).reshape(1, -1).repeat(count, 1) for name in algorithm.sends}
         w, mine, begun = view.begin(sent, mine)
         zero = torch.zeros(count, 1, dtype=x.dtype)
         n = torch.tensor(samples, dtype=x.dtype)[:, None]

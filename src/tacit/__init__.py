@@ -3,37 +3,47 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tacit.core.errors import TacitError as TacitError
     from tacit.core.events import OnEvent
     from tacit.engines.results import Results as Results
     from tacit.engines.study import Study as Study
 
 __version__ = "0.1.0"
-__all__ = ["Results", "Study", "resume", "run"]
+__all__ = ["Results", "Study", "TacitError", "resume", "run"]
 
-_HOMES = {"Study": "tacit.engines.study", "Results": "tacit.engines.results"}
+_HOMES = {
+    "Study": "tacit.engines.study",
+    "Results": "tacit.engines.results",
+    "TacitError": "tacit.core.errors",
+}
 
 
 def run(
-    study: Study,
+    study: Study | str | Path | Mapping[str, Any],
     folder: str | Path | None = None,
     *,
     data: str | None = None,
     device: str = "cpu",
     on_event: OnEvent | None = None,
 ) -> Results:
-    """Runs a study into a folder (by default a new one under `runs/`), with its report and tables."""
+    """Runs a study, or the study in a file, into a folder (by default a new one under `runs/`), with its report."""
     from tacit.core.errors import StudyError
     from tacit.core.events import ignore
     from tacit.engines.runner import new_folder, run_study
+    from tacit.engines.study import Study
 
-    if folder is not None and (Path(folder) / "study.yaml").exists():
-        raise StudyError(f"{folder} holds a study already; resume it, or name another folder")
-    place = Path(folder) if folder is not None else new_folder(study)
-    run_study(study, place, data=data, device=device, on_event=on_event or ignore)
+    if folder is not None and not str(folder):
+        raise StudyError("the folder for the results has an empty name")
+    study = Study.of(study)
+    place = Path(folder).expanduser() if folder is not None else new_folder(study)
+    with _resumable(place):
+        run_study(study, place, data=data, device=device, on_event=on_event or ignore)
     return _conclude(place)
 
 
@@ -44,8 +54,20 @@ def resume(
     from tacit.core.events import ignore
     from tacit.engines.runner import resume_study
 
-    resume_study(Path(folder), data=data, device=device, on_event=on_event or ignore)
-    return _conclude(Path(folder))
+    place = Path(folder).expanduser()
+    with _resumable(place):
+        resume_study(place, data=data, device=device, on_event=on_event or ignore)
+    return _conclude(place)
+
+
+@contextmanager
+def _resumable(folder: Path) -> Iterator[None]:
+    """Tells whoever stops a study how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        error.add_note(f"go on with: tacit.resume({str(folder)!r})")
+        raise
 
 
 def _conclude(folder: Path) -> Results:
@@ -56,6 +78,10 @@ def _conclude(folder: Path) -> Results:
     results.write_tables()
     write_report(results)
     return results
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])
 
 
 def __getattr__(name: str) -> Any:  # torch and pandas are imported when they are first needed

@@ -35,6 +35,7 @@ def list_methods(
 ) -> None:
     """List algorithms, splits, data sets and everything else a study can name."""
     known = families()
+    family = f"{family}s" if family is not None and f"{family}s" in known else family
     if family is not None and family not in known:
         raise StudyError(f"there is no list of {family!r}; {suggest(family, known)}")
     chosen = {family: known[family]} if family else known
@@ -69,15 +70,16 @@ def _default(field: Any) -> Any:
 
 
 def _show(found: dict[str, list[dict[str, Any]]]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    from tacit.cli.terminal import console
+
+    screen = console()
     for family, rows in found.items():
         table = Table(title=family, title_justify="left", title_style="bold", box=None, pad_edge=False)
         for heading in ("name", "what it is", "settings"):
             table.add_column(heading, no_wrap=heading == "name")
         for one in rows:
             table.add_row(one["name"], one["summary"], ", ".join(f"{k}={v}" for k, v in one["settings"].items()))
-        console.print(table)
-        console.print()
+        screen.print(table)
+        screen.print()

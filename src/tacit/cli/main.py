@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from typing import Annotated
 
@@ -25,17 +27,28 @@ app.command("list")(list_methods)
 app.command("new")(new_study)
 
 
-@app.callback()
-def options(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
-) -> None:
-    if version:
+def _show_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"tacit {tacit.__version__}")
         raise typer.Exit
 
 
+Version = Annotated[
+    bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+]
+
+
+@app.callback()
+def options(version: Version = False) -> None: ...
+
+
 def main() -> None:
     """Runs the command line; an error that the user can mend is one line, never a traceback."""
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)  # modules beside the study, as `python -m tacit` finds them
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a letter still gets the rest
     try:
         app()
     except TacitError as error:

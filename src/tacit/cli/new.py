@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +24,7 @@ def new_study(
             file.write(commented_study(path.stem))
     except OSError as error:
         raise StudyError(f"cannot write {path}: {error.strerror}") from None
-    typer.echo(f"{path} written; run it with: tacit run {path}")
+    typer.echo(f"{path} written; run it with: tacit run {shlex.quote(str(path))}")
 
 
 def commented_study(name: str) -> str:

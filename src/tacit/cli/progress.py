@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,7 +13,7 @@ class Display:
     """Renders an engine's events; `on_event` is the callback."""
 
     def __init__(self, *, shown: bool) -> None:
-        self.shown, self.folder = shown, ""
+        self.shown, self.folder, self.played, self.since = shown, "", 0, 0.0
         self.bar: Any = None
         self.tasks: dict[str, Any] = {}
 
@@ -51,10 +52,13 @@ class Display:
             return
         match event:
             case StudyStarted(runs=runs, rounds=rounds, done=done):
+                self.since = time.monotonic()
                 self.tasks["rounds"] = self.bar.add_task(f"{runs} runs, rounds", total=rounds, completed=done, note="")
             case RoundFinished(run=run, metrics=metrics):
                 accuracy = metrics["accuracy"]
-                note = f"{run} {'diverged' if accuracy is None else f'{accuracy:.3f}'}"
+                self.played += 1
+                rate = self.played / (time.monotonic() - self.since)
+                note = f"{rate:.1f}/s  {run} {'diverged' if accuracy is None else f'{accuracy:.3f}'}"
                 self.bar.update(self.tasks["rounds"], advance=1, note=note)
             case RunFinished(rounds_left=left):
                 self.bar.update(self.tasks["rounds"], advance=left)

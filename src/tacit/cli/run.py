@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,7 +35,6 @@ def run_command(
     import tacit
     from tacit.cli.progress import Display
 
-    check_device(device)
     study = None if resume else read_study(arguments or [])
     if resume and (arguments or out):
         raise StudyError("--resume goes on with the study as it was; it takes no study file, overrides or --out")
@@ -44,7 +44,7 @@ def run_command(
             options: dict[str, Any] = {"data": data, "device": device, "on_event": display.on_event}
             results = tacit.resume(resume, **options) if resume else tacit.run(study, out, **options)  # type: ignore[arg-type]
     except KeyboardInterrupt:
-        where = f"; go on with: tacit run --resume {display.folder}" if display.folder else ""
+        where = f"; go on with: tacit run --resume {shlex.quote(display.folder)}" if display.folder else ""
         print(f"stopped{where}", file=sys.stderr)
         raise typer.Exit(130) from None
     if as_json:
@@ -64,38 +64,35 @@ def read_study(arguments: list[str]) -> Study:
     return Study.from_file(files[0] if files else Path(__file__).parent / "built_in.yaml", overrides)
 
 
-def check_device(device: str) -> None:
-    """Refuses a device that this machine does not have."""
-    kind = device.split(":")[0]
-    if kind not in ("cpu", "cuda"):
-        raise StudyError(f"--device: expected cpu or cuda, got {device!r}")
-    if kind == "cuda":
-        import torch
-
-        if not torch.cuda.is_available():
-            raise StudyError("--device cuda: torch finds no GPU here; use --device cpu")
-
-
 def _summary(results: Results) -> dict[str, Any]:
     rows = json.loads(results.summary().to_json(orient="records"))
     return {"folder": str(results.folder), "report": str(results.report), "runs": rows}
 
 
 def _show(results: Results) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
-    console.print("Global test accuracy after the last round", style="bold")
+    from tacit.cli.terminal import console
+
+    screen, several = console(), results.seeds > 1
+    means, deviations = results.table(), results.table(statistic="std")
+    title = "Global test accuracy after the last round"
+    screen.print(f"{title}, mean and deviation over {results.seeds} seeds" if several else title, style="bold")
     table = Table(box=None, pad_edge=False)
-    found = results.table()
-    table.add_column("algorithm")
-    for split in found.columns:
-        table.add_column(str(split), justify="right")
-    for name, values in found.iterrows():
-        table.add_row(str(name), *("" if value != value else f"{value:.4f}" for value in values))
-    console.print(table)
+    table.add_column("algorithm", overflow="fold")
+    for split in means.columns:
+        table.add_column(str(split), justify="right", overflow="fold")
+    for name in means.index:
+        cells = zip(means.loc[name], deviations.loc[name], strict=True)
+        table.add_row(str(name), *(_cell(mean, deviation, several) for mean, deviation in cells))
+    screen.print(table)
     for one in results.summary().itertuples():
         if one.status == "diverged":
-            console.print(f"{one.run} diverged in round {one.round}: a smaller learning rate may help")
-    console.print(f"\nreport: {results.report}", soft_wrap=True, highlight=False)
+            screen.print(f"{one.run} diverged in round {one.round}: its numbers grew without bound", highlight=False)
+    screen.print(f"\nreport: {results.report}", soft_wrap=True, highlight=False)
+
+
+def _cell(mean: float, deviation: float, several: bool) -> str:
+    if mean != mean:
+        return ""
+    return f"{mean:.4f} ± {deviation:.4f}" if several and deviation == deviation else f"{mean:.4f}"

@@ -41,7 +41,7 @@ def conform(value: Any, annotation: Any, where: str) -> Any:
     """
     try:
         return _conform(value, annotation)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise StudyError(f"{where}: expected {describe(annotation)}, got {value!r}") from None
 
 
@@ -94,7 +94,7 @@ def _first_that_fits(value: Any, parts: tuple[Any, ...]) -> Any:
     for part in sorted(parts, key=lambda part: part is not type(value)):  # an exact match goes first: 1 stays an int
         try:
             return _conform(value, part)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
     raise ValueError
 

@@ -47,8 +47,8 @@ class Registered:
             twin = cls.members.get(name, cls)
             if twin.__module__ != cls.__module__:  # the same module again is a reload
                 raise StudyError(f"two {cls.family} are called {name!r}: {twin.__module__} and {cls.__module__}")
-            cls.name = name
             cls.members[name] = cls
+        cls.name = name or cls.__name__
 
     @classmethod
     def known(cls) -> dict[str, type[Self]]:
@@ -92,7 +92,9 @@ class Registered:
     def spec(self) -> dict[str, Any]:
         """The object as `{"name": ..., fields}`; `build` undoes it."""
         cls = type(self)
-        name = cls.name if cls.members.get(getattr(cls, "name", "")) is cls else f"{cls.__module__}:{cls.__qualname__}"
+        at_home = cls.home is None or cls.__module__.startswith(cls.home)  # a name is found again only there
+        known = at_home and cls.members.get(getattr(cls, "name", "")) is cls
+        name = cls.name if known else f"{cls.__module__}:{cls.__qualname__}"
         return {"name": name} | {key: getattr(self, key) for key in field_types(cls)}
 
 

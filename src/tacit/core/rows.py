@@ -77,17 +77,10 @@ def _rebuilt(like: Any, values: dict[str, Any]) -> Any:
     return made
 
 
-def stack(rows: Sequence[Rows]) -> Rows:
-    """One dict of (K, ...) rows from K dicts of single rows; numbers become (K, 1) columns."""
-    if not rows:
-        return {}
-    return {name: _stack([row[name] for row in rows]) for name in rows[0]}
-
-
-def _stack(values: Sequence[Any]) -> Tensor:
-    tensors = [value if isinstance(value, Tensor) else torch.tensor(value) for value in values]
-    tensors = [value.reshape(1) if value.dim() == 0 else value for value in tensors]
-    return tensors[0][None] if len(tensors) == 1 else torch.stack(tensors)
+def replaced(item: T, **values: Any) -> T:
+    """A view with other columns; `dataclasses.replace` would check them as plain numbers."""
+    made: T = _rebuilt(item, {**vars(item), **values})
+    return made
 
 
 def count_bytes(rows: Rows) -> int:

@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,14 +33,17 @@ class Dataset:
     """A classification task: features as floats, labels from 0."""
 
     name: str
-    x: Tensor  # (n, ...)
-    y: Tensor  # (n,)
-    test_x: Tensor
-    test_y: Tensor
+    x: Tensor = field(repr=False)  # (n, ...)
+    y: Tensor = field(repr=False)  # (n,)
+    test_x: Tensor = field(repr=False)
+    test_y: Tensor = field(repr=False)
     labels: tuple[str, ...]
 
     def __post_init__(self) -> None:
         for part, x, y in (("training", self.x, self.y), ("test", self.test_x, self.test_y)):
+            if y.dim() != 1 or not x.is_floating_point() or x.shape[1:] != self.x.shape[1:]:
+                shapes = f"x {x.dtype} {tuple(x.shape)}, y {tuple(y.shape)}"
+                raise DataError(f"{self.name}: expected float features of one shape and a row of labels, got {shapes}")
             if len(x) != len(y) or not len(x):
                 raise DataError(f"{self.name}: expected as many labels as samples, got {len(y)} for {len(x)} ({part})")
             if y.dtype != torch.int64 or y.min() < 0 or y.max() >= self.classes:
@@ -50,6 +54,14 @@ class Dataset:
     @property
     def classes(self) -> int:
         return len(self.labels)
+
+    def fingerprint(self) -> str:
+        """Tells this data from any other."""
+        digest = hashlib.sha256(repr(self.labels).encode())
+        for part in (self.x, self.y, self.test_x, self.test_y):
+            digest.update(repr(part.shape).encode())
+            digest.update(part.contiguous().numpy().data)
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -122,13 +134,15 @@ class Mnist(Source, name="mnist"):
     labels: ClassVar[tuple[str, ...]] = tuple(str(k) for k in range(10))
 
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
-        x, y, test_x, test_y = (read_idx(self._file(name, folder, on_event)) for name in self.checksums)
+        x, y, test_x, test_y = (
+            read_idx(self._file(name, folder, on_event), 3 if "images" in name else 1) for name in self.checksums
+        )
         images = [to_pixels(part[:, None]) for part in (x, test_x)]
         return Dataset(self.name, images[0], to_labels(y), images[1], to_labels(test_y), self.labels)
 
     def _file(self, name: str, folder: Path | None, on_event: OnEvent) -> Path:
-        here = find_file(folder, self.name, [name, name.removesuffix(".gz")])
-        return here or fetch(Remote(self.site + name, self.checksums[name]), cache_folder() / self.name, on_event)
+        remote = Remote(self.site + name, self.checksums[name])
+        return find_or_fetch(folder, self.name, [name, name.removesuffix(".gz")], remote, on_event)
 
 
 @dataclass(frozen=True)
@@ -170,7 +184,7 @@ class Cifar10(Source, name="cifar10"):
 
     def _batches(self, folder: Path | None, on_event: OnEvent) -> Any:
         usual = ["cifar-10-batches-py", "cifar-10-python.tar.gz"]
-        path = find_file(folder, self.name, usual) or fetch(self.remote, cache_folder() / self.name, on_event)
+        path = find_or_fetch(folder, self.name, usual, self.remote, on_event)
         parts = [f"data_batch_{k}" for k in range(1, 6)], ["test_batch"]
         return [read_cifar_batches(path, names) for names in parts]
 
@@ -182,7 +196,11 @@ class Function(Source, name="function"):
     path: str
 
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
-        made = import_object(self.path)()
+        function = import_object(self.path)
+        try:
+            made = function()
+        except Exception as error:  # whatever the user's code raises
+            raise DataError(f"{self.path} failed: {type(error).__name__}: {error}") from error
         if isinstance(made, Dataset):
             return made
         try:
@@ -191,7 +209,7 @@ class Function(Source, name="function"):
             raise DataError(
                 f"{self.path}: expected a Dataset or a pair of arrays (x, y), got {type(made).__name__}"
             ) from None
-        return split_off_test(self.path, x, y, [str(name) for name in np.unique(y)], standardise=False)
+        return split_off_test(self.path, x, y, standardise=False)
 
 
 def data_folder(given: str | os.PathLike[str] | None = None) -> Path | None:
@@ -208,25 +226,53 @@ def find_file(folder: Path | None, dataset: str, names: Sequence[str]) -> Path |
     return next((place / name for place in places for name in names if (place / name).exists()), None)
 
 
+def find_or_fetch(folder: Path | None, dataset: str, names: Sequence[str], remote: Remote, on_event: OnEvent) -> Path:
+    """A file of the user's folder or, where it is not there, from the cache or the network."""
+    if found := find_file(folder, dataset, names):
+        return found
+    try:
+        return fetch(remote, cache_folder() / dataset, on_event)
+    except DataError as error:
+        if folder is None:
+            raise
+        raise DataError(f"neither {folder} nor {folder / dataset} holds {' or '.join(names)}, and {error}") from None
+
+
 def split_off_test(
-    name: str, x: NDArray[Any], y: NDArray[Any], labels: Sequence[str], *, share: float = 0.2, standardise: bool = True
+    name: str,
+    x: NDArray[Any],
+    y: NDArray[Any],
+    labels: Sequence[str] | None = None,
+    *,
+    share: float = 0.2,
+    standardise: bool = True,
 ) -> Dataset:
     """A Dataset from arrays: a stratified share becomes the test set; standardising uses the training set's moments."""
-    classes, codes, sizes = np.unique(y, return_inverse=True, return_counts=True)
-    if len(classes) < 2 or sizes.min() < 2:
+    if len(x) != len(y) or y.ndim != 1 or x.ndim < 2 or x.dtype.kind not in "biuf":
         raise DataError(
-            f"{name}: expected two classes or more with two samples or more each, got sizes {sizes.tolist()}"
+            f"{name}: expected numbers, one row per sample, and as many labels; got x {x.dtype} {x.shape}, y {y.shape}"
         )
+    classes, codes, sizes = np.unique(y, return_inverse=True, return_counts=True)
+    if len(classes) < 2:
+        raise DataError(f"{name}: expected two classes or more, got {classes.tolist()}")
+    if sizes.min() < 2:
+        lonely = f"class {classes[sizes.argmin()]!s} has one sample and needs two, to learn from and to test on"
+        number = "; it looks like a measurement, and only classes can be predicted" if len(classes) > len(y) / 4 else ""
+        raise DataError(f"{name}: {lonely}{number}")
+    if not 0 < share < 1:
+        raise DataError(f"{name}: expected a test share above 0 and below 1, got {share}")
     rng = np.random.default_rng(TEST_SEED)
     groups = [rng.permutation(np.flatnonzero(codes == code)) for code in range(len(classes))]
     test = np.sort(np.concatenate([group[: max(1, round(share * len(group)))] for group in groups]))
     train = np.setdiff1d(np.arange(len(y)), test)
-    features = np.asarray(x, dtype=np.float32)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
+        features = np.asarray(x, dtype=np.float32)
     if standardise:
         spread = features[train].std(0)
         features = (features - features[train].mean(0)) / np.where(spread > 0, spread, 1)
     parts = torch.from_numpy(features), to_labels(codes)
-    return Dataset(name, parts[0][train], parts[1][train], parts[0][test], parts[1][test], tuple(labels))
+    names = tuple(labels or [str(label) for label in classes])
+    return Dataset(name, parts[0][train], parts[1][train], parts[0][test], parts[1][test], names)
 
 
 def to_pixels(images: NDArray[np.uint8]) -> Tensor:

@@ -24,8 +24,7 @@ class Table(Source, name="table"):
     test_share: float = 0.2
 
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
-        given = Path(self.path).expanduser()
-        path = folder / given if folder and not given.exists() else given
+        path = self._find(folder)
         table = read_table(path)
         self._check_columns(table)
         features = table.drop(columns=[self.target, *self.drop])
@@ -39,12 +38,28 @@ class Table(Source, name="table"):
             raise DataError(
                 f"{path}: missing values in {', '.join(gaps)}; fill them, drop the rows or drop the columns"
             )
-        y = table[self.target].to_numpy()
-        labels = [str(label) for label in np.unique(y)]
-        return split_off_test(path.stem, features.to_numpy(np.float64), y, labels, share=self.test_share)
+        x = features.to_numpy(np.float64)
+        if (odd := ~np.isfinite(x).all(0)).any():
+            raise DataError(
+                f"{path}: infinite values in {', '.join(map(str, features.columns[odd]))}; mend or drop them"
+            )
+        return split_off_test(path.name, x, table[self.target].to_numpy(), share=self.test_share)
+
+    def _find(self, folder: Path | None) -> Path:
+        """The file as named, from here or from the data folder."""
+        given = Path(self.path).expanduser().absolute()
+        return folder / self.path if folder and not given.exists() and (folder / self.path).exists() else given
 
     def _check_columns(self, table: Any) -> None:
         known = [str(name) for name in table.columns]
+        if not len(table):
+            raise DataError(f"{self.path} holds no rows, only the columns {', '.join(known)}")
+        if len(known) == 1 and ";" in known[0]:
+            raise DataError(f"{self.path} is separated by semicolons; write it with commas, or as .tsv or .parquet")
+        if (index := "Unnamed: 0") in known and index not in self.drop:
+            raise DataError(
+                f"{self.path} has a column without a name, as pandas writes its index; add drop: ['{index}']"
+            )
         for name in (self.target, *self.drop):
             if name not in known:
                 raise DataError(f"{self.path} has no column {name!r}; {suggest(name, known)}")

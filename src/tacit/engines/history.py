@@ -1,7 +1,7 @@
 """The record of a study: one JSON line per run and round.
 
 `history.jsonl` holds what follows from the study and its seed, so that two runs of it are equal to the byte;
-`timings.jsonl` holds the seconds. A checkpoint remembers how long both were, and `rewind` cuts off what came after.
+`timings.jsonl` holds the seconds. A checkpoint remembers how long both were, and on resume what came after is cut off.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tacit.core.errors import DataError
+
 FILES = ("history.jsonl", "timings.jsonl")
 
 
@@ -20,11 +22,13 @@ class History:
     """Appends to the two files of a study's folder."""
 
     def __init__(self, folder: Path, lengths: Mapping[str, int] | None = None) -> None:
-        self.files = {}
-        for name in FILES:
-            file = open(folder / name, "a+b")  # noqa: SIM115  (closed by close)
+        for name, length in (lengths or {}).items():
+            path = folder / name
+            if not path.exists() or path.stat().st_size < length:
+                raise DataError(f"{path} has lost lines since the checkpoint; delete checkpoints/ to start over")
+        self.files = {name: open(folder / name, "ab") for name in FILES}  # noqa: SIM115  (closed by close)
+        for name, file in self.files.items():
             file.truncate((lengths or {}).get(name, 0))
-            self.files[name] = file
 
     def add(self, record: Mapping[str, Any], seconds: float) -> None:
         """One run's round."""
@@ -36,6 +40,7 @@ class History:
         """How long the files are, once all is written."""
         for file in self.files.values():
             file.flush()
+            os.fsync(file.fileno())  # a checkpoint must not know more than the history after a power cut
         return {name: os.fstat(file.fileno()).st_size for name, file in self.files.items()}
 
     def close(self) -> None:
@@ -51,7 +56,10 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]  # a last line without its end is still being written
-    return [json.loads(line) for line in lines]
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise DataError(f"{path} is damaged: {error}") from None
 
 
 def _finite(value: Any) -> Any:

@@ -68,7 +68,8 @@ def losses_of_updates(simulation: Simulation, state: RunState) -> Callable[[Tens
 def _local_tests(simulation: Simulation, state: RunState) -> list[tuple[float | None, float | None]]:
     if client_class(type(state.run.algorithm)).personal is not Algorithm.personal:
         return [_mean_pair(*_own_test(simulation, state, k)) for k in range(state.run.clients)]
-    index = torch.cat(state.test)  # one model for all, so one pass; the module still holds it
+    index = torch.cat(state.test)  # one model for all, so one pass
+    simulation.layout.load(simulation.module, state.server["x"], state.buffers)
     loss, hit = evaluate(simulation.module, simulation.pool.x[index], simulation.pool.y[index])
     sizes = [len(part) for part in state.test]
     return [_mean_pair(*pair) for pair in zip(loss.split(sizes), hit.split(sizes), strict=True)]

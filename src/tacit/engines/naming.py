@@ -11,51 +11,57 @@ from tacit.engines.study import SETTINGS, Run, describe
 ALWAYS = ("algorithm", "split")
 
 
-def label_runs(runs: Sequence[Run]) -> list[dict[str, str]]:
-    """For each run, the settings that vary in the study as short texts; algorithm and split always.
+def label_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """For each run, the settings that vary in the study, methods as short texts; algorithm and split always.
 
     >>> from tacit.engines.study import Study
     >>> label_runs(Study(algorithm={"name": "fedprox", "mu": [0.1, 1]}).runs())[1]
     {'split': 'iid', 'algorithm': 'fedprox(mu=1)'}
     """
     plain = [describe(run) for run in runs]
-    varying = [key for key in SETTINGS if key in ALWAYS or len({str(one[key]) for one in plain}) > 1]
-    shown = [
-        key for key in varying if key not in ("centralised", "clients") or not any(run.centralised for run in runs)
-    ]
-    columns = {key: _short_texts([one[key] for one in plain]) for key in shown}
-    labels = [{key: columns[key][k] for key in shown} for k in range(len(runs))]
+    proper = [one for one in plain if not one["centralised"]] or plain  # a reference has one client, whatever varies
+    varying = [key for key in SETTINGS if key in ALWAYS or len({str(one[key]) for one in proper}) > 1]
+    columns = {key: _short_values([one[key] for one in plain]) for key in varying}
+    labels = [{key: columns[key][k] for key in varying} for k in range(len(runs))]
     for run, label in zip(runs, labels, strict=True):
         if run.centralised:
             label.update(algorithm="centralised", split="all data")
     return labels
 
 
-def run_ids(labels: Sequence[dict[str, str]]) -> list[str]:
+def run_ids(labels: Sequence[dict[str, Any]]) -> list[str]:
     """A unique id per run, fit for a file's name."""
-    slugs = [
-        re.sub(r"[^A-Za-z0-9.]+", "-", "_".join(_part(*item) for item in label.items())).strip("-") for label in labels
-    ]
+    texts = ["_".join(_part(key, _text(value)) for key, value in label.items()) for label in labels]
+    slugs = [re.sub(r"[^A-Za-z0-9.+]+", "-", text).strip("-") for text in texts]
     return [f"{k:03d}-{slug[:80]}" for k, slug in enumerate(slugs)]
 
 
+def row_names(labels: Sequence[dict[str, Any]]) -> list[str]:
+    """What a run is called in a table with a column per split that averages over seeds."""
+    rest = [{key: value for key, value in label.items() if key not in (*ALWAYS, "seed")} for label in labels]
+    return [
+        ", ".join([label["algorithm"], *(f"{key}={_text(value)}" for key, value in others.items())])
+        for label, others in zip(labels, rest, strict=True)
+    ]
+
+
 def _part(key: str, text: str) -> str:
-    return text if key in (*ALWAYS, "dataset", "model", "optimiser", "combiner") else f"{key}{text}"
+    return text if key in (*ALWAYS, "dataset", "model", "optimiser", "combiner") else f"{key}-{text}"
 
 
-def _short_texts(values: list[Any]) -> list[str]:
-    """`fedprox(mu=0.1)`: a name with the fields in which values of that name differ."""
-    texts = []
+def _short_values(values: list[Any]) -> list[Any]:
+    """`fedprox(mu=0.1)`: a name with the fields in which values of that name differ. Plain values stay as they are."""
+    short = []
     for value in values:
         if not isinstance(value, dict):
-            texts.append(_text(value))
+            short.append(_text(value) if isinstance(value, list) else value)
             continue
         twins = [other for other in values if other["name"] == value["name"]]
         differing = [key for key in value if len({str(twin[key]) for twin in twins}) > 1]
         inner = ", ".join(f"{key}={_text(value[key])}" for key in differing)
-        texts.append(f"{value['name']}({inner})" if inner else value["name"])
-    return texts
+        short.append(f"{value['name']}({inner})" if inner else value["name"])
+    return short
 
 
 def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:.10g}" if isinstance(value, float) else str(value)

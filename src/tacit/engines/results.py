@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,12 @@ from typing import Any
 import pandas as pd
 from torch import nn
 
-from tacit.core.errors import StudyError, suggest
+from tacit.core.errors import DataError, StudyError, suggest
 from tacit.core.files import replacing
 from tacit.data.datasets import data_folder
 from tacit.engines import checkpoint
 from tacit.engines.history import read_lines
-from tacit.engines.naming import label_runs, run_ids
+from tacit.engines.naming import row_names
 from tacit.engines.study import Run, Study
 from tacit.models.model import make_module
 
@@ -26,10 +27,20 @@ class Results:
         self.folder = Path(folder)
         if not (self.folder / "study.yaml").exists():
             raise StudyError(f"{self.folder} holds no study: there is no study.yaml in it")
-        self.study = Study.from_file(self.folder / "study.yaml")
-        runs = self.study.runs()
-        self.labels = dict(zip(run_ids(label_runs(runs)), label_runs(runs), strict=True))
-        self.runs: dict[str, Run] = dict(zip(self.labels, runs, strict=True))
+        try:
+            self.labels: dict[str, dict[str, Any]] = json.loads((self.folder / "runs.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise DataError(f"{self.folder / 'runs.json'} is missing or damaged; resume the study to mend it") from None
+
+    @cached_property
+    def study(self) -> Study:
+        """The study, as it was run."""
+        return Study.from_file(self.folder / "study.yaml")
+
+    @property
+    def runs(self) -> dict[str, Run]:
+        """The runs by id."""
+        return dict(zip(self.labels, self.study.runs(), strict=True))
 
     @property
     def report(self) -> Path:
@@ -41,7 +52,13 @@ class Results:
         """One record per run and round, clients included."""
         seconds = {(t["run"], t["round"]): t["seconds"] for t in read_lines(self.folder / "timings.jsonl")}
         lines = read_lines(self.folder / "history.jsonl")
-        return [{**line, "seconds": seconds.get((line["run"], line["round"]))} for line in lines]
+        found = [{**line, "seconds": seconds.get((line["run"], line["round"]))} for line in lines]
+        order = {run: k for k, run in enumerate(self.labels)}
+        if strange := [record["run"] for record in found if record["run"] not in order]:
+            raise DataError(
+                f"{self.folder / 'history.jsonl'} tells of a run that the study does not have: {strange[0]}"
+            )
+        return sorted(found, key=lambda record: (order[record["run"]], record["round"]))
 
     def frame(self) -> pd.DataFrame:
         """A row per run and round: the settings that vary and the global metrics."""
@@ -59,30 +76,54 @@ class Results:
         rounds = self.frame()
         if rounds.empty:
             return rounds
-        last = rounds.groupby("run", sort=False).last()
+        by_run = rounds.groupby("run", sort=False)
+        last = by_run.tail(1).set_index("run")  # the last row as it is, also where it diverged
         place = list(last.columns).index("accuracy") + 1
-        last.insert(place, "best_accuracy", rounds.groupby("run")["accuracy"].max())
+        last.insert(place, "best_accuracy", by_run["accuracy"].max())
         for name in ("bytes_up", "bytes_down", "seconds"):
-            last[name] = rounds.groupby("run")[name].sum()
-        return last.reindex([run for run in self.runs if run in last.index]).reset_index()
+            last[name] = by_run[name].sum()
+        return last.reset_index()
 
-    def table(self, metric: str = "accuracy") -> pd.DataFrame:
-        """The last round's metric: algorithms down, splits across, the mean over everything else, such as seeds."""
-        return self.summary().pivot_table(index="algorithm", columns="split", values=metric, sort=False)
+    @property
+    def seeds(self) -> int:
+        """How many seeds the tables average over."""
+        return len({label.get("seed") for label in self.labels.values()})
+
+    def table(self, metric: str = "accuracy", statistic: str = "mean") -> pd.DataFrame:
+        """The last round's metric, a column per split: its mean over the seeds, or `std` and so on.
+
+        A cell is empty where a run diverged, whatever the other seeds did.
+        """
+        summary = self.summary()
+        if metric not in summary:
+            raise StudyError(f"there is no metric {metric!r}; {suggest(metric, summary.columns)}")
+        names = dict(zip(self.labels, row_names(list(self.labels.values())), strict=True))
+        summary["algorithm"] = summary["run"].map(names)
+        values = summary[metric].where(summary["status"] != "diverged")
+        cells = values.groupby([summary["algorithm"], summary["split"]], sort=False)
+        found = cells.agg(statistic).where(cells.apply(lambda cell: cell.notna().all()))
+        rows, columns = summary["algorithm"].unique(), summary["split"].unique()
+        return found.unstack("split").reindex(index=rows, columns=columns)
 
     def best(self) -> str:
         """The run with the best last accuracy."""
         summary = self.summary()
-        return str(summary["run"][summary["accuracy"].argmax()])
+        sound = summary[summary["status"] != "diverged"]
+        if sound.empty:
+            raise StudyError("there is no best run: all of them diverged")
+        return str(sound["run"].iloc[sound["accuracy"].argmax()])
 
     def model(self, run: str, data: str | None = None) -> nn.Module:
         """The global model that this run ended with."""
-        if run not in self.runs:
-            raise StudyError(f"no run is called {run!r}; {suggest(run, self.runs)}")
+        if run not in self.labels:
+            raise StudyError(f"no run is called {run!r}; {suggest(run, self.labels)}")
+        path = self.folder / "models" / f"{run}.pt"
+        if not path.exists():
+            raise StudyError(f"{path} is not there: the run has not finished (resume it), or its file was deleted")
         spec = self.runs[run]
         dataset = spec.dataset.load(data_folder(data))
         module = make_module(spec.model, dataset.x.shape[1:], dataset.classes, spec.seed)
-        module.load_state_dict(checkpoint.load(self.folder / "models" / f"{run}.pt"))
+        module.load_state_dict(checkpoint.load(path))
         return module.eval()
 
     def write_tables(self) -> None:
@@ -93,4 +134,4 @@ class Results:
                 table.to_csv(file, index=False)
 
     def __repr__(self) -> str:
-        return f"Results of {self.study.name}: {len(self.runs)} runs in {self.folder}"
+        return f"Results of {len(self.labels)} runs in {self.folder}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -11,6 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from tacit.core.errors import StudyError
 from tacit.core.events import OnEvent, RoundFinished, RunFinished, StudyStarted, ignore
@@ -22,14 +26,16 @@ from tacit.engines.naming import label_runs, run_ids
 from tacit.engines.simulation import Simulation, group_runs
 from tacit.engines.state import RunState, try_out
 from tacit.engines.study import Run, Study, plain
+from tacit.training.memory import keep_freed_memory
 
 CHECKPOINT_SECONDS = 1.0  # between two checkpoints within a group; what is lost by a crash is computed again
 
 
 @dataclass
 class Progress:
-    """How far a study has come."""
+    """How far a study has come; `key` says which study, on which data."""
 
+    key: str
     group: int = 0
     states: list[dict[str, Any]] | None = None
     lengths: dict[str, int] | None = None
@@ -41,7 +47,8 @@ class Progress:
 
 def new_folder(study: Study, parent: str | Path = "runs") -> Path:
     """A name for a new run's folder that nobody has yet: runs/<name>-<time>."""
-    stem = f"{re.sub(r'[^A-Za-z0-9._-]+', '-', study.name)}-{datetime.now():%Y%m%d-%H%M%S}"
+    word = re.sub(r"[^\w.-]+", "-", study.name).strip(".-") or "study"
+    stem = f"{word}-{datetime.now():%Y%m%d-%H%M%S}"
     names = (f"{stem}{suffix}" for suffix in itertools.chain([""], (f"-{k}" for k in itertools.count(2))))
     return next(Path(parent) / name for name in names if not (Path(parent) / name).exists())
 
@@ -49,26 +56,38 @@ def new_folder(study: Study, parent: str | Path = "runs") -> Path:
 def run_study(
     study: Study, folder: Path, *, data: str | None = None, device: str = "cpu", on_event: OnEvent = ignore
 ) -> None:
-    """Runs every point of the grid into the folder."""
-    runs = study.runs()
-    datasets = _load(runs, data, on_event)  # what makes no sense is found before anything is written
+    """Runs every point of the grid into the folder, which must be new or empty."""
+    check_device(device)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise StudyError(f"{folder} is not empty; resume the study in it, or name another folder")
+    datasets = _load(study.runs(), data, on_event)  # what makes no sense is found before anything is written
     try:
-        with replacing(folder / "study.yaml") as file:
-            file.write(study.to_yaml())
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder):
+            _write(folder / "study.yaml", study.to_yaml())
+            _play(study, datasets, folder, device=device, on_event=on_event)
     except OSError as error:
         raise StudyError(f"cannot write to the folder {folder}: {error.strerror}") from None
-    _play(runs, datasets, folder, Progress(), device=device, on_event=on_event)
 
 
 def resume_study(folder: Path, *, data: str | None = None, device: str = "cpu", on_event: OnEvent = ignore) -> None:
     """Goes on where the study in this folder was stopped."""
+    check_device(device)
     if not (folder / "study.yaml").exists():
         raise StudyError(f"{folder} holds no study to resume: there is no study.yaml in it")
     study = Study.from_file(folder / "study.yaml")
-    saved = folder / "checkpoints" / "study.pt"
-    progress = Progress(**checkpoint.load(saved)) if saved.exists() else Progress()
-    runs = study.runs()
-    _play(runs, _load(runs, data, on_event), folder, progress, device=device, on_event=on_event)
+    datasets = _load(study.runs(), data, on_event)
+    with _locked(folder):
+        _play(study, datasets, folder, device=device, on_event=on_event)
+
+
+def check_device(device: str) -> None:
+    """Refuses a device that this machine does not have."""
+    kind = device.split(":")[0]
+    if device != "cpu" and kind != "cuda":
+        raise StudyError(f"device: expected cpu or cuda, got {device!r}")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise StudyError("device: torch finds no GPU here; use cpu")
 
 
 def _load(runs: list[Run], data: str | None, on_event: OnEvent) -> dict[str, Dataset]:
@@ -82,25 +101,42 @@ def _load(runs: list[Run], data: str | None, on_event: OnEvent) -> dict[str, Dat
     return datasets
 
 
-def _play(
-    runs: list[Run], datasets: dict[str, Dataset], folder: Path, progress: Progress, *, device: str, on_event: OnEvent
-) -> None:
-    named = list(zip(run_ids(label_runs(runs)), runs, strict=True))
+def _play(study: Study, datasets: dict[str, Dataset], folder: Path, *, device: str, on_event: OnEvent) -> None:
+    keep_freed_memory()
+    runs, labels = study.runs(), label_runs(study.runs())
+    named = list(zip(run_ids(labels), runs, strict=True))
+    progress = _progress(folder, study, datasets)
+    _write(folder / "runs.json", json.dumps(dict(zip(run_ids(labels), labels, strict=True)), indent=1))
     groups = group_runs(named)
-    with _locked(folder):
-        history = History(folder, progress.lengths)
-        on_event(StudyStarted(str(folder), len(runs), sum(run.rounds for run in runs), progress.done))
-        try:
-            while progress.group < len(groups):
-                group = groups[progress.group]
-                simulation = Simulation(group, datasets[str(plain(group[0][1].dataset))], device=device)
-                if progress.states is not None:
-                    simulation.restore(progress.states)
-                _play_group(simulation, folder, progress, history, on_event)
-                progress.group, progress.states = progress.group + 1, None
-                _checkpoint(folder, progress, history)
-        finally:
-            history.close()
+    history = History(folder, progress.lengths)
+    on_event(StudyStarted(str(folder), len(runs), sum(run.rounds for run in runs), progress.done))
+    try:
+        while progress.group < len(groups):
+            group = groups[progress.group]
+            simulation = Simulation(group, datasets[str(plain(group[0][1].dataset))], device=device)
+            if progress.states is not None:
+                simulation.restore(progress.states)
+            _play_group(simulation, folder, progress, history, on_event)
+            progress.group, progress.states = progress.group + 1, None
+            _checkpoint(folder, progress, history)
+    finally:
+        history.close()
+
+
+def _progress(folder: Path, study: Study, datasets: dict[str, Dataset]) -> Progress:
+    """How far the study has come, if its checkpoint is of this study and these data."""
+    shown = json.dumps([study.to_dict(), [data.fingerprint() for data in datasets.values()]])
+    key = hashlib.sha256(shown.encode()).hexdigest()
+    path = folder / "checkpoints" / "study.pt"
+    if not path.exists():
+        return Progress(key)
+    saved = checkpoint.load(path)
+    if saved.get("key") != key:
+        raise StudyError(
+            f"{folder} was started with another study.yaml or other data, and its rounds would not fit together;"
+            " run the changed study into a new folder"
+        )
+    return Progress(**saved)
 
 
 def _play_group(simulation: Simulation, folder: Path, progress: Progress, history: History, on_event: OnEvent) -> None:
@@ -128,6 +164,11 @@ def _finish(simulation: Simulation, state: RunState, folder: Path, progress: Pro
 def _checkpoint(folder: Path, progress: Progress, history: History) -> None:
     progress.lengths = history.lengths()
     checkpoint.save(folder / "checkpoints" / "study.pt", progress.saved())
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as file:
+        file.write(text)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,8 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules.dropout import _DropoutNd
 
-from tacit.core.rows import Rows, batch_key, columns, count_bytes, join, pick
+from tacit.core.errors import StudyError
+from tacit.core.rows import Rows, batch_key, columns, count_bytes, join, pick, replaced
 from tacit.core.seeds import derive, generator, numpy_generator
 from tacit.core.vectors import Layout, pack, unpack
 from tacit.data.datasets import Dataset
@@ -22,7 +25,6 @@ from tacit.federated.cohort import Cohort, in_order
 from tacit.models.model import make_module
 from tacit.training.batches import gather, plan_epochs
 from tacit.training.gradients import Form, row_gradients
-from tacit.training.memory import keep_freed_memory
 from tacit.training.trainer import Block, Work, train
 
 Job = tuple[RunState, int]  # a run's client
@@ -47,7 +49,8 @@ def group_runs(runs: Sequence[tuple[str, Run]]) -> list[list[tuple[str, Run]]]:
     for id, run in runs:
         owner = client_class(type(run.algorithm))
         keys = (batch_key(run.algorithm, owner), batch_key(run.optimiser, type(run.optimiser)))
-        groups.setdefault(str((keys, plain(run.model), plain(run.dataset))), []).append((id, run))
+        key = (keys, type(run.algorithm).sends, plain(run.model), plain(run.dataset))
+        groups.setdefault(str(key), []).append((id, run))
     return list(groups.values())
 
 
@@ -63,15 +66,15 @@ class Simulation:
         form: Form | None = None,
         block: int | None = None,
     ) -> None:
-        keep_freed_memory()
         self.device = torch.device(device)
         self.gpus = [] if self.device.type == "cpu" else [self.device]
         self.form: Form = form or ("vmap" if self.gpus else "loop")
-        self.block = block or (1 if self.form == "loop" else 1_000_000)
         self.pool, self.module, self.states = prepare(runs, dataset, self.device)
         self.layout = Layout.of(self.module)
         self.shape, self.classes = dataset.x.shape[1:], dataset.classes
         self.gradient = row_gradients(self.module, self.form)
+        draws = any(isinstance(part, _DropoutNd) for part in self.module.modules())
+        self.block = block or (1 if self.form == "loop" or draws else 1_000_000)  # a row that draws is seeded alone
 
     @property
     def going(self) -> list[RunState]:
@@ -116,25 +119,25 @@ class Simulation:
         mine = join([memory_of(state, client) for state, client in jobs])
         view = client_view(states, sent["x"])
         w, mine, begun = view.begin(sent, mine)
-        if any(state.run.initial == "different" and state.round == 0 for state in states):
-            w = torch.cat([self._own_start(job, w[k : k + 1]) for k, job in enumerate(jobs)])
-        optimisers = [
-            replace(s.run.optimiser, lr=s.run.optimiser.lr * s.run.schedule.factor_at(s.round)) for s in states
-        ]
-        optimiser: Any = columns(optimisers, type(optimisers[0]), w)  # floats are columns now
+        w = join([self._start(job, w[k : k + 1]) for k, job in enumerate(jobs)])
+        optimiser: Any = columns([state.run.optimiser for state in states], type(states[0].run.optimiser), w)
+        factors = [[state.run.schedule.factor_at(state.round)] for state in states]
+        optimiser = replaced(optimiser, lr=optimiser.lr * w.new_tensor(factors))
         buffers = join([pick(state.buffers, None) for state in states])
         samples = w.new_tensor([[len(state.train[client])] for state, client in jobs])
         zero = torch.zeros_like(samples)
-        full = self._full_gradients(jobs, sent["x"], buffers) if view.needs_full_gradient else None
-        work = Work(zero, optimiser.lr, samples, optimiser, begun if begun is not None else optimiser.init(w), full)
-        block = Block(w, work, view, sent, mine, buffers, loss=zero, hits=zero, seen=zero)
         with torch.random.fork_rng(devices=self.gpus):  # for models that draw while they train, such as dropout
             torch.manual_seed(derive(states[0].run.seed, "training", jobs[0][1], states[0].round))
+            full = self._full_gradients(jobs, sent["x"], buffers) if view.needs_full_gradient else None
+            work = Work(zero, optimiser.lr, samples, optimiser, optimiser.init(w) if begun is None else begun, full)
+            block = Block(w, work, view, sent, mine, buffers, loss=zero, hits=zero, seen=zero)
             done = train(block, [self._plan(job) for job in jobs], self.pool.x, self.pool.y, self.gradient)
         return self._replies(jobs, done, view)
 
     def _replies(self, jobs: Sequence[Job], done: Block, view: Algorithm) -> list[Reply | None]:
         message, memory = view.finish(done.w, done.sent, done.mine, done.work)
+        if taken := {"buffers", "counters"} & message.keys():
+            raise StudyError(f"a message has no entry {taken.pop()!r} of its own: that name is the model's buffers'")
         loss, accuracy = done.loss / done.seen, done.hits / done.seen
         steps, samples = done.work.steps, done.work.samples
         together = Reply(-1, {**message, **pack(done.buffers)}, memory, samples, steps, loss, accuracy)
@@ -149,8 +152,8 @@ class Simulation:
         run, order = state.run, generator(state.run.seed, "batches", client, state.round)
         return plan_epochs(state.train[client], run.epochs_of(client), run.batch_size_of(client), order)
 
-    def _own_start(self, job: Job, w: Tensor) -> Tensor:
-        """Each client's own random weights, where the study wants different ones."""
+    def _start(self, job: Job, w: Tensor) -> Tensor:
+        """Where the client begins: at its own random weights in the first round, if the study wants different ones."""
         state, client = job
         if state.run.initial != "different" or state.round > 0:
             return w
@@ -165,12 +168,15 @@ class Simulation:
         """The server's side of the round, what came of it, and whether the run goes on."""
         start = time.perf_counter()
         down = chosen * (count_bytes(broadcast(state)) + count_bytes(pack(pick(state.buffers, None))))
+        before = (state.server, state.buffers, state.memory)
         finite = not replies or self._aggregate(state, replies)
         state.round += 1
         record: dict[str, Any] = {"run": state.id, "round": state.round}
-        record |= global_metrics(self, state) if finite else {"loss": None, "accuracy": None}
-        if record["loss"] is None or record["loss"] != record["loss"]:
+        record |= global_metrics(self, state) if finite else {"loss": None}
+        if record["loss"] is None or not math.isfinite(record["loss"]):
+            state.server, state.buffers, state.memory = before
             state.status = "diverged"
+            record |= {"loss": None, "accuracy": None}
         record |= local_metrics(self, state, replies)
         record |= {"bytes_up": sum(count_bytes(reply.message) for reply in replies), "bytes_down": down}
         self._judge(state, record["accuracy"])
@@ -182,14 +188,15 @@ class Simulation:
         algorithm = state.run.algorithm
         cohort = self._cohort(state, replies)
         server = algorithm.aggregate(state.server, cohort)
-        if not all(bool(torch.isfinite(torch.as_tensor(value)).all()) for value in server.values()):
+        if not isinstance(server, Mapping) or getattr(server.get("x"), "shape", None) != state.initial.shape:
+            raise StudyError(f"{algorithm.name}.aggregate must return the server's state, with x of {self.layout.size}")
+        packed = {name: rows for name, rows in cohort.messages.items() if name in ("buffers", "counters")}
+        entries = {name: cohort.mean(name) if name == "buffers" else rows[0] for name, rows in packed.items()}
+        buffers = unpack(entries, state.buffers)
+        if not all(bool(torch.isfinite(torch.as_tensor(part)).all()) for part in [*server.values(), *buffers.values()]):
             return False
-        state.server = server
-        if state.buffers:
-            packed = {name: rows for name, rows in cohort.messages.items() if name in ("buffers", "counters")}
-            entries = {name: cohort.mean(name) if name == "buffers" else rows[0] for name, rows in packed.items()}
-            state.buffers = unpack(entries, state.buffers)
-        state.memory |= {reply.client: reply.memory for reply in replies if reply.memory}
+        state.server, state.buffers = server, buffers
+        state.memory = state.memory | {reply.client: reply.memory for reply in replies if reply.memory}
         return True
 
     def _cohort(self, state: RunState, replies: list[Reply]) -> Cohort:

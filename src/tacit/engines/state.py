@@ -8,16 +8,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from tacit.core.errors import StudyError
+from tacit.core.fields import field_types
 from tacit.core.rows import Rows, columns
 from tacit.core.vectors import Layout
 from tacit.data.datasets import Dataset
 from tacit.data.partition import Partition, add_noise, divide
-from tacit.engines.study import Run
+from tacit.engines.study import Run, plain
 from tacit.federated.algorithm import Algorithm, Server
 from tacit.models.model import make_module
 
-CLIENT_HOOKS = ("client_init", "begin", "correct", "finish", "personal", "needs_full_gradient")
+SERVER_SIDE = {"server_init", "aggregate", "check", "neutral", "name", "sends", "local_work", "needs_rows"}
 SAVED = ("server", "buffers", "memory", "round", "status", "best", "stale")
 
 
@@ -65,13 +68,14 @@ def prepare(
 ) -> tuple[Pool, nn.Module, list[RunState]]:
     """The states of a group's runs, over one pool of samples; the module serves as a mould."""
     features, states = [dataset.x], []
+    offsets: dict[str, int] = {}  # of the noisy copies in the pool; runs that see the same noise share one
     for id, run in runs:
         partition, module = try_out(run, dataset)
-        noisy = add_noise(dataset.x, partition, run.seed)
-        offset = 0
-        if noisy is not dataset.x:
-            offset = len(features) * len(dataset.x)
-            features.append(noisy)
+        look = str((plain(run.split), run.clients, run.seed, run.server_samples, run.local_test))
+        if partition.noise.any() and look not in offsets:
+            offsets[look] = len(features) * len(dataset.x)
+            features.append(add_noise(dataset.x, partition, run.seed))
+        offset = offsets.get(look, 0)
         parts = [
             [torch.from_numpy(part + offset).to(device) for part in side] for side in (partition.train, partition.test)
         ]
@@ -86,13 +90,34 @@ def try_out(run: Run, dataset: Dataset) -> tuple[Partition, nn.Module]:
     """The run's division of the data and its untrained model, or the reason why there can be none."""
     aside: Any = {"server_samples": run.server_samples, "local_test": run.local_test}
     partition = divide(dataset.y.numpy(), run.split, run.clients, run.seed, **aside)
-    return partition, make_module(run.model, dataset.x.shape[1:], dataset.classes, run.seed)
+    module = make_module(run.model, dataset.x.shape[1:], dataset.classes, run.seed)
+    if any(isinstance(part, _BatchNorm) for part in module.modules()):
+        _check_batches(run, partition)
+    return partition, module
+
+
+def _check_batches(run: Run, partition: Partition) -> None:
+    """Batch statistics of one sample do not exist, and torch refuses them in the middle of a round."""
+    for client, samples in enumerate(partition.train):
+        size = run.batch_size_of(client) or len(samples)
+        if len(samples) % min(size, len(samples)) == 1 or min(size, len(samples)) == 1:
+            raise StudyError(
+                f"BatchNorm needs two samples in a batch, and client {client} has {len(samples)} in batches of {size};"
+                " use another batch_size"
+            )
 
 
 def client_class(algorithm: type[Algorithm]) -> type[Algorithm]:
     """The class that the client's side of an algorithm belongs to: methods that differ on the server only share it."""
-    owners = [next(cls for cls in algorithm.__mro__ if hook in vars(cls)) for hook in CLIENT_HOOKS]
-    return max(owners, key=lambda cls: len(cls.__mro__))
+    lineage = [cls for cls in algorithm.__mro__ if issubclass(cls, Algorithm)]
+    active = [cls for cls in lineage if _client_side(cls)]
+    return next((cls for cls in active if set(active) <= set(cls.__mro__)), algorithm)
+
+
+def _client_side(cls: type[Algorithm]) -> bool:
+    """Whether the class says something that a client could notice."""
+    own = {name for name in vars(cls) if not name.startswith("__")}
+    return cls is Algorithm or bool(own - SERVER_SIDE - field_types(cls).keys())
 
 
 def client_view(states: Sequence[RunState], like: Tensor) -> Algorithm:
@@ -112,7 +137,7 @@ def memory_of(state: RunState, client: int) -> Rows:
 def broadcast(state: RunState) -> Rows:
     """What the server sends, as one row."""
     x = state.server["x"]
-    sent = {name: torch.as_tensor(state.server[name], dtype=x.dtype) for name in state.run.algorithm.sends}
+    sent = {name: torch.as_tensor(state.server[name]).to(x) for name in state.run.algorithm.sends}
     return {name: value.reshape(1, -1) for name, value in sent.items()}
 
 

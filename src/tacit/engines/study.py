@@ -13,8 +13,9 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_origin
 
+import numpy as np
 import yaml
 
 from tacit.core.errors import StudyError
@@ -67,6 +68,8 @@ class Run:
                 raise StudyError(f"{name}: expected 1 or more, got {getattr(self, name)}")
         if not 0 <= self.local_test < 1:
             raise StudyError(f"local_test: expected a share from 0 to below 1, got {self.local_test}")
+        if self.target_accuracy is not None and not 0 < self.target_accuracy <= 1:
+            raise StudyError(f"target_accuracy: expected a share above 0 and up to 1, got {self.target_accuracy}")
         if self.patience is not None and self.patience < 1:
             raise StudyError(f"patience: expected 1 or more, got {self.patience}")
         if self.combiner.needs_server_data and not self.server_samples:
@@ -74,6 +77,7 @@ class Run:
                 f"{self.combiner.name} judges updates on the server's own data; set server_samples: 100, say"
             )
         self.algorithm.check(self.optimiser)
+        self.selection.check(self.clients)
 
     def epochs_of(self, client: int) -> int:
         """This client's passes over its data per round."""
@@ -105,12 +109,13 @@ class Study:
     A setting that takes a list itself (`local_epochs: [5, 1, 2]`) wants the second form: `{"grid": [1, [5, 1, 2]]}`.
     """
 
-    def __init__(self, name: str = "study", **settings: Any) -> None:
+    def __init__(self, /, name: str = "study", **settings: Any) -> None:
         check_names(settings, SETTINGS, "a study")
-        if not str(name) or "/" in str(name):
+        if not isinstance(name, str) or not name.strip(" .") or "/" in name:
             raise StudyError(f"name: expected a word that can be a folder's name, got {name!r}")
-        self.name = str(name)
-        self.settings = {key: settings.get(key, item.metadata["default"]) for key, item in SETTINGS.items()}
+        self.name = name
+        self.settings = {key: _native(settings.get(key, item.metadata["default"])) for key, item in SETTINGS.items()}
+        self.runs()  # what makes no sense is said at once
 
     @classmethod
     def from_file(cls, path: str | Path, overrides: Iterable[str] = ()) -> Study:
@@ -121,14 +126,11 @@ class Study:
             reason = getattr(error, "strerror", None) or "it is not text"
             raise StudyError(f"cannot read the study {path}: {reason}") from None
         except yaml.YAMLError as error:
-            raise StudyError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+            what = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
+            raise StudyError(f"{path} is not valid YAML: {what}") from None
         if not isinstance(found, dict):
-            raise StudyError(f"{path}: expected settings such as 'algorithm: fedavg', got {type(found).__name__}")
-        return cls(**{str(key): value for key, value in found.items()}).override(overrides)
-
-    def override(self, overrides: Iterable[str]) -> Study:
-        """A copy with some settings replaced."""
-        changed: dict[str, Any] = {"name": self.name, **self.settings}
+            raise StudyError(f"{path}: expected settings such as 'algorithm: fedavg', got {found!r}")
+        changed = {str(key): value for key, value in found.items()}
         for text in overrides:
             key, equals, value = text.partition("=")
             if not equals:
@@ -137,7 +139,14 @@ class Study:
                 _override(changed, key, yaml.safe_load(value))
             except yaml.YAMLError:
                 raise StudyError(f"{key}: {value!r} is not valid YAML; quote it, or close its brackets") from None
-        return Study(**changed)
+        return cls(**changed)
+
+    @classmethod
+    def of(cls, given: Study | str | Path | Mapping[str, Any]) -> Study:
+        """A study from itself, its file or a dict of its settings."""
+        if isinstance(given, Study):
+            return given
+        return cls(**given) if isinstance(given, Mapping) else cls.from_file(given)
 
     def runs(self) -> list[Run]:
         """Every point of the grid, then the centralised references if asked for."""
@@ -148,8 +157,12 @@ class Study:
         return list({str(describe(run)): run for run in runs}.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """All settings as plain values."""
-        return {"name": self.name, **{key: plain(value) for key, value in self.settings.items()}}
+        """All settings, resolved, as plain values."""
+        resolved: dict[str, Any] = {"name": self.name}
+        for key, annotation in field_types(Run).items():
+            points = [plain(point) for point in expand(self.settings[key], annotation, key)]
+            resolved[key] = points[0] if len(points) == 1 else {"grid": points}
+        return resolved
 
     def to_yaml(self) -> str:
         """The study as a file."""
@@ -157,7 +170,7 @@ class Study:
 
     def __repr__(self) -> str:
         given = {key: value for key, value in self.settings.items() if value != SETTINGS[key].metadata["default"]}
-        return f"Study({self.name!r}, {', '.join(f'{key}={plain(value)!r}' for key, value in given.items())})"
+        return f"Study({', '.join([repr(self.name), *(f'{key}={plain(value)!r}' for key, value in given.items())])})"
 
 
 def expand(value: Any, annotation: Any, where: str) -> list[Any]:
@@ -166,8 +179,11 @@ def expand(value: Any, annotation: Any, where: str) -> list[Any]:
         if not isinstance(value["grid"], list | tuple) or not value["grid"]:
             raise StudyError(f"{where}: expected {{grid: [first, second, ...]}}, got {value['grid']!r}")
         return [item for part in value["grid"] for item in expand(part, annotation, where)]
+    if get_origin(annotation) is Mapping and isinstance(value, Mapping):  # a model's arguments: grids inside them
+        choices = [expand(item, Any, f"{where}.{key}") for key, item in value.items()]
+        return [dict(zip(value, point, strict=True)) for point in itertools.product(*choices)]
     family = annotation if isinstance(annotation, type) and issubclass(annotation, Registered) else None
-    if isinstance(value, list | tuple) and not (takes_list(annotation) and not family):
+    if isinstance(value, list | tuple) and annotation is not Any and not takes_list(annotation):
         if not value:
             raise StudyError(f"{where}: an empty list leaves nothing to run")
         return [item for part in value for item in expand(part, annotation, where)]
@@ -189,7 +205,7 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    return value
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _expand_spec(spec: Any, family: type[Registered]) -> list[Any]:
@@ -204,12 +220,24 @@ def _expand_spec(spec: Any, family: type[Registered]) -> list[Any]:
     return [{"name": spec["name"], **dict(zip(keys, point, strict=True))} for point in itertools.product(*choices)]
 
 
+def _native(value: Any) -> Any:
+    """Ranges and NumPy's arrays and numbers as plain lists and numbers."""
+    if isinstance(value, range):
+        return list(value)
+    if isinstance(value, dict):
+        return {key: _native(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_native(item) for item in value]
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
 def _override(settings: dict[str, Any], key: str, value: Any) -> None:
     head, dot, inner = key.partition(".")
     if not dot:
         settings[key] = value
         return
-    spec = plain(settings.get(head, ""))
+    check_names({head: value}, SETTINGS, "a study")
+    spec = plain(settings.get(head, SETTINGS[head].metadata["default"]))
     if isinstance(spec, list):
         raise StudyError(f"{key}: {head} is a list in this study; give it whole, such as {head}=fedavg")
     spec = {"name": spec} if not isinstance(spec, dict) else dict(spec)

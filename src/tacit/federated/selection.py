@@ -15,6 +15,9 @@ from tacit.core.registry import Registered
 class Selection(Registered, family="selections", home="tacit.federated.selection"):
     """Base of the selections."""
 
+    def check(self, population: int) -> None:
+        """Raises StudyError where it cannot choose among so many clients."""
+
     def choose(self, round: int, population: int, rng: np.random.Generator) -> list[int]:
         """The clients of this round, in ascending order; the first round is 0."""
         raise NotImplementedError
@@ -54,7 +57,8 @@ class Listed(Selection, name="listed"):
             raise StudyError("listed.lists: expected at least one client for every round, such as [[0, 1], [2]]")
 
     def choose(self, round: int, population: int, rng: np.random.Generator) -> list[int]:
-        chosen = sorted(set(self.lists[round % len(self.lists)]))
-        if chosen[0] < 0 or chosen[-1] >= population:
-            raise StudyError(f"listed.lists: expected clients from 0 to {population - 1}, got {chosen}")
-        return chosen
+        return sorted(set(self.lists[round % len(self.lists)]))
+
+    def check(self, population: int) -> None:
+        if strange := [k for chosen in self.lists for k in chosen if not 0 <= k < population]:
+            raise StudyError(f"listed.lists: expected clients from 0 to {population - 1}, got {strange[0]}")

@@ -9,11 +9,12 @@ Sequential(
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -25,7 +26,15 @@ from tacit.core.seeds import derive
 
 @dataclass(frozen=True)
 class Model(Registered, family="models", home="tacit.models.model"):
-    """Base of the models."""
+    """Base of the models. A module's own import path, `package.module:Class`, is a model too."""
+
+    @classmethod
+    def build(cls, spec: Any) -> Self:
+        if isinstance(spec, str) and ":" in spec:
+            found = import_object(spec)
+            if not (isinstance(found, type) and issubclass(found, cls)):
+                spec = {"name": "module", "path": spec}
+        return super().build(spec)
 
     def make(self, shape: Sequence[int], classes: int) -> nn.Module:
         """The module, with torch's own random initialisation."""
@@ -45,6 +54,10 @@ class Mlp(Model, name="mlp"):
     """Fully connected layers with ReLU between them; `hidden` lists their widths."""
 
     hidden: tuple[int, ...] = (64,)
+
+    def __post_init__(self) -> None:
+        if min(self.hidden, default=1) < 1:
+            raise StudyError(f"mlp.hidden: expected widths of 1 or more, got {list(self.hidden)}")
 
     def make(self, shape: Sequence[int], classes: int) -> nn.Module:
         widths = [math.prod(shape), *self.hidden]
@@ -85,19 +98,31 @@ class Imported(Model, name="module"):
     def make(self, shape: Sequence[int], classes: int) -> nn.Module:
         made = import_object(self.path)
         try:
-            made = made(**self.arguments) if callable(made) and not isinstance(made, nn.Module) else made
-        except TypeError as error:
-            raise StudyError(f"{self.path} cannot be called with {dict(self.arguments)}: {error}") from None
+            made = copy.deepcopy(made) if isinstance(made, nn.Module) else made(**self.arguments)
+        except Exception as error:  # whatever the user's code raises
+            what = f"{type(error).__name__}: {error}"
+            raise StudyError(f"{self.path} cannot be made with {dict(self.arguments)}: {what}") from error
         if not isinstance(made, nn.Module):
             raise StudyError(f"{self.path}: expected a torch.nn.Module, got {type(made).__name__}")
         return made
 
 
 def make_module(model: Model, shape: Sequence[int], classes: int, seed: int, *name: str | int) -> nn.Module:
-    """The model, initialised from the seed (and name) alone; torch's global generator is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(seed, "model", *name))
-        module = model.make(shape, classes)
+    """The model, initialised from the seed (and name) alone; torch's global generator is left as it was.
+
+    Frozen parameters are not part of a row, so all runs and clients must share them: they follow from no seed.
+    """
+
+    def make(seed: int) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return model.make(shape, classes)
+
+    module = make(derive(seed, "model", *name))
+    if frozen := {name: p for name, p in module.named_parameters() if not p.requires_grad}:
+        shared = make(derive(0, "frozen parameters"))
+        for path, parameter in frozen.items():
+            parameter.data.copy_(shared.get_parameter(path))
     check_output(module, shape, classes)
     return module
 
@@ -106,12 +131,12 @@ def make_module(model: Model, shape: Sequence[int], classes: int, seed: int, *na
 def check_output(module: nn.Module, shape: Sequence[int], classes: int) -> None:
     """Refuses a model that does not fit the data, before anything is trained."""
     training = module.training
+    like = next((p for p in module.parameters() if p.is_floating_point()), torch.zeros(0))
     try:
-        output = module.eval()(torch.zeros(2, *shape))
-    except RuntimeError as error:
-        raise StudyError(
-            f"the model cannot take samples of shape {tuple(shape)}: {str(error).splitlines()[0]}"
-        ) from None
+        output = module.eval()(like.new_zeros(2, *shape))
+    except Exception as error:  # whatever the user's code raises
+        what = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        raise StudyError(f"the model cannot take samples of shape {tuple(shape)}: {what}") from error
     finally:
         module.train(training)
     if not isinstance(output, torch.Tensor) or output.shape != (2, classes):

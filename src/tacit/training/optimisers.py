@@ -11,6 +11,7 @@ tensor([0.9000, 0.5000])
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -29,8 +30,15 @@ class Optimiser(Registered, family="optimisers", home="tacit.training.optimisers
     weight_decay: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.lr > 0:
+        if not 0 < self.lr < math.inf:
             raise StudyError(f"{self.name}.lr: expected a number above 0, got {self.lr}")
+        if self.weight_decay is not None and not 0 <= self.weight_decay < math.inf:
+            raise StudyError(f"{self.name}.weight_decay: expected 0 or more, got {self.weight_decay}")
+        if not (eps := getattr(self, "eps", 0)) >= 0:
+            raise StudyError(f"{self.name}.eps: expected 0 or more, got {eps}")
+        for share in ("momentum", "rho", "beta1", "beta2"):
+            if not 0 <= getattr(self, share, 0) < 1:
+                raise StudyError(f"{self.name}.{share}: expected 0 or more and below 1, got {getattr(self, share)}")
 
     def init(self, w: Tensor) -> Rows:
         """The state before the first step."""

@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from tacit.core.errors import StudyError
 from tacit.core.rows import Rows, head, join, pick
 from tacit.training.batches import Plan, gather
 from tacit.training.gradients import GradientFunction
@@ -21,13 +22,13 @@ from tacit.training.optimisers import Optimiser
 
 @dataclass(frozen=True)
 class Work:
-    """A row's local work: what it is done with, and, once it is over, how much was done."""
+    """A row's local work: what it is done with, and how much of it has been done."""
 
-    steps: Tensor  # (K, 1), counted, never computed; complete when `finish` sees it
+    steps: Tensor  # (K, 1), counted, never computed
     lr: Tensor  # (K, 1)
     samples: Tensor  # (K, 1)
     optimiser: Optimiser  # its float fields are columns
-    state: Rows  # the optimiser's; its last when `finish` sees it
+    state: Rows  # the optimiser's
     full_gradient: Tensor | None = None  # (K, P) at sent["x"], for rules that need it
 
 
@@ -70,16 +71,20 @@ def train(block: Block, plans: Sequence[Plan], x: Tensor, y: Tensor, gradient: G
 
 def _take_steps(block: Block, plans: Sequence[Plan], x: Tensor, y: Tensor, gradient: GradientFunction) -> Block:
     """As many steps as every row has a batch for. This is the hot path: what is not the step's own maths waits."""
-    w, buffers, work, state = block.w, block.buffers, block.work, block.work.state
+    w, buffers, work = block.w, block.buffers, block.work
     tally: list[tuple[Tensor, Tensor, tuple[int, ...]]] = []
     for batches in zip(*plans, strict=True):
         batch = gather(x, y, batches)
         found = gradient(w, buffers, batch)
         g = block.rule.correct(found.g, w, block.sent, block.mine, work)
-        w, state = work.optimiser.update(w, g, state)
+        if g.shape != w.shape:
+            raise StudyError(
+                f"correct must return one gradient per row, {tuple(w.shape)}; it returned {tuple(g.shape)}"
+            )
+        w, state = work.optimiser.update(w, g, work.state)
+        work = replace(work, steps=work.steps + 1, state=state)
         buffers = found.buffers
         tally.append((found.loss, found.hits, batch.counts))
-    work = replace(work, steps=work.steps + len(tally), state=state)
     return _tallied(replace(block, w=w, work=work, buffers=buffers), tally)
 
 

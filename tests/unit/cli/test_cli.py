@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -38,7 +41,8 @@ def test_a_study_ends_by_naming_its_report(tmp_path: Path) -> None:
     assert "http://" not in report.read_text().replace("http://www.w3.org", "")
     resolved = yaml.safe_load((report.parent / "study.yaml").read_text())
     assert resolved["rounds"] == 3
-    assert resolved["algorithm"] == {"name": "fedprox", "mu": 1}
+    assert resolved["algorithm"] == {"name": "fedprox", "mu": 1, "weights": "samples"}
+    assert resolved["model"] == {"name": "linear"}
 
 
 def test_json_is_for_machines_and_quiet_is_quiet(tmp_path: Path) -> None:
@@ -64,6 +68,32 @@ def test_new_writes_a_study_that_runs(tmp_path: Path) -> None:
     assert tacit("new", "mine.yaml", "--force", cwd=tmp_path).returncode == 0
 
 
+def test_the_version_is_shown(tmp_path: Path) -> None:
+    done = tacit("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"tacit {version('tacit')}\n")
+
+
+def test_modules_beside_the_study_are_found_without_a_path(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\nclass Net(nn.Linear):\n    def __init__(self): super().__init__(4, 3)\n"
+    )
+    (tmp_path / "s.yaml").write_text(SMALL)
+    script = Path(sys.executable).with_name("tacit")
+    done = subprocess.run([script, "run", "s.yaml", "model=mine:Net"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_table_in_a_pipe_is_never_cut(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(SMALL)
+    mus = "algorithm={name: fedprox, mu: [0.1, 0.2]}"
+    splits = "split=[iid, {name: label_dirichlet, beta: [0.7, 0.8, 0.9]}]"
+    done = tacit("run", "s.yaml", mus, splits, "seed=[0,1]", "clients=[2,3]", cwd=tmp_path)
+    assert "…" not in done.stdout
+    assert "fedprox(mu=0.2), clients=3" in done.stdout
+    assert "label_dirichlet(beta=0.9)" in done.stdout
+    assert "mean and deviation over 2 seeds" in done.stdout
+
+
 def test_list_shows_what_the_registry_holds(tmp_path: Path) -> None:
     found = json.loads(tacit("list", "--json", cwd=tmp_path).stdout)
     assert {"algorithms", "splits", "datasets", "models", "optimisers", "combiners", "selections"} <= set(found)
@@ -82,9 +112,15 @@ def test_list_shows_what_the_registry_holds(tmp_path: Path) -> None:
         (["run", "s.yaml", "model=cnn"], "cnn needs pictures"),
         (["run", "--resume", "nowhere"], "holds no study to resume"),
         (["run", "s.yaml", "--resume", "x"], "--resume goes on with the study as it was"),
-        (["run", "s.yaml", "--device", "tpu"], "--device: expected cpu or cuda"),
+        (["run", "s.yaml", "--device", "tpu"], "device: expected cpu or cuda"),
         (["run", "s.yaml", "--out", "/proc/x"], "cannot write to the folder /proc/x"),
-        (["list", "algorithm"], "did you mean algorithms?"),
+        (["run", "s.yaml", "--device", "cpu:foo"], "device: expected cpu or cuda"),
+        (["run", "s.yaml", "rounds=.inf"], "rounds: expected a whole number"),
+        (["run", "s.yaml", "self=1"], "a study has no setting 'self'"),
+        (["run", "s.yaml", "selection={name: listed, lists: [[0], [7]]}"], "expected clients from 0 to 2, got 7"),
+        (["run", "s.yaml", "--out", "."], ". is not empty"),
+        (["run", "s.yaml", "--out", ""], ". is not empty"),
+        (["list", "algoritms"], "did you mean algorithms?"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path, arguments: list[str], message: str) -> None:
@@ -96,6 +132,19 @@ def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path, arguments: list
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
     assert os.listdir(tmp_path) == ["s.yaml"]
+
+
+def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(SMALL)
+    command = [sys.executable, "-m", "tacit", "run", "s.yaml", "rounds=100000", "--out", "long"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    history = tmp_path / "long" / "history.jsonl"
+    while process.poll() is None and not (history.exists() and history.stat().st_size):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said == "stopped; go on with: tacit run --resume long\n"
 
 
 def test_an_unknown_option_is_refused(tmp_path: Path) -> None:

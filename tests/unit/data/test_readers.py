@@ -152,6 +152,13 @@ def test_a_table_becomes_a_standardised_data_set(tmp_path: Path, suffix: str) ->
         ("a,y\nred,0\nblue,1\n", {"target": "y"}, "expected numbers, but a hold text"),
         ("a,y\n,0\n2,1\n", {"target": "y"}, "missing values in a"),
         ("a,y\n1,0\n2,0\n", {"target": "y"}, "expected two classes or more"),
+        ("a,y\n1,0\n2,0\n3,0\n4,0\n5,1\n", {"target": "y"}, "class 1 has one sample and needs two"),
+        ("a,y\n1,0.1\n2,0.2\n3,0.3\n", {"target": "y"}, "looks like a measurement"),
+        ("a,y\ninf,0\n2,1\n3,0\n4,1\n", {"target": "y"}, "infinite values in a"),
+        ("a,y\n1,0\n2,1\n3,0\n4,1\n", {"target": "y", "test_share": 1}, "expected a test share"),
+        ("a,y\n", {"target": "y"}, "holds no rows"),
+        ("a;y\n1;0\n", {"target": "y"}, "separated by semicolons"),
+        (",a,y\n0,1,0\n1,2,1\n", {"target": "y"}, r"drop: \['Unnamed: 0'\]"),
         ("y\n1\n2\n", {"target": "y"}, "no column is left"),
         ("", {"target": "y"}, "is not a table, or is damaged"),
         ('a,b\n"1,2\n3', {"target": "b"}, "missing values|damaged"),
@@ -181,6 +188,8 @@ def test_a_label_out_of_range_is_refused() -> None:
         Dataset("d", x, y[:2], x, y, ("a", "b"))
     with pytest.raises(DataError, match="missing or infinite"):
         Dataset("d", x / 0, y, x, y, ("a", "b", "c"))
+    with pytest.raises(DataError, match="expected float features of one shape"):
+        Dataset("d", x, y, torch.zeros(3, 4), y, ("a", "b", "c"))
 
 
 def test_the_test_set_is_stratified_and_the_same_each_time() -> None:
@@ -202,6 +211,47 @@ def test_a_python_function_gives_a_data_set() -> None:
     assert data.classes == 2
     with pytest.raises(DataError, match="expected a Dataset or a pair of arrays"):
         Source.build({"name": "function", "path": "own_code:make_nothing"}).load()
+    with pytest.raises(DataError, match="own_code:needy failed: TypeError"):
+        Source.build({"name": "function", "path": "own_code:needy"}).load()
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        (np.zeros((50, 3)), np.arange(40) % 2),
+        (np.zeros((30, 3)), np.arange(40) % 2),
+        (np.zeros((40, 3)), (np.arange(40) % 2)[:, None]),
+        (np.zeros(40), np.arange(40) % 2),
+        (np.full((40, 2), "a"), np.arange(40) % 2),
+    ],
+    ids=["more samples", "more labels", "labels as a column", "flat samples", "text"],
+)
+def test_arrays_that_do_not_fit_together_are_refused(x: np.ndarray, y: np.ndarray) -> None:
+    with pytest.raises(DataError, match="expected numbers, one row per sample, and as many labels"):
+        split_off_test("mine", x, y)
+
+
+def test_a_damaged_archive_or_batch_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.tar.gz").write_bytes(b"nothing")
+    (tmp_path / "test_batch").write_bytes(pickle.dumps([1]))
+    for path in (tmp_path / "x.tar.gz", tmp_path):
+        with pytest.raises(DataError, match="is not CIFAR-10 in python batches, or is damaged"):
+            read_cifar_batches(path, ["test_batch"])
+    pd.DataFrame({"img": [1], "label": [0]}).to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(DataError, match="is not a parquet file of images"):
+        read_image_parquet(tmp_path / "x.parquet")
+    (tmp_path / "scalar").write_bytes(struct.pack(">HBB", 0, 8, 0) + b"1")
+    with pytest.raises(DataError, match="has 0 dimensions, not 3"):
+        read_idx(tmp_path / "scalar", 3)
+
+
+def test_a_folder_without_the_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cifar10, "remote", Remote("http://127.0.0.1:9/cifar.tar.gz", "md5:" + "0" * 32))
+    monkeypatch.setenv("TACIT_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(
+        DataError, match=r"neither .* nor .*cifar10 holds cifar-10-batches-py or .* and cannot download"
+    ):
+        Cifar10().load(tmp_path)
 
 
 @pytest.fixture

@@ -105,6 +105,21 @@ def test_label_dirichlet_draws_over_clients_for_each_class() -> None:
     assert values.var() == pytest.approx(0.25 * 0.75 / (4 * 0.5 + 1), rel=0.1)
 
 
+def test_label_dirichlet_takes_a_classes_samples_in_random_order() -> None:
+    part = LabelDirichlet(5.0)(np.zeros(1000, int), 3, numpy_generator(0))[1]
+    assert np.diff(part).max() > 3
+    assert part[0] < 50
+    assert part[-1] > 950
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_labels_per_party_divides_evenly_whatever_the_clients_number(seed: int) -> None:
+    labels = np.repeat(np.arange(10), 15)
+    sizes = [len(part) for part in LabelsPerParty(10)(labels, 10, numpy_generator(seed))]
+    assert max(sizes) - min(sizes) <= 1
+    assert len(LabelsPerParty(10)(np.arange(20) % 10, 15, numpy_generator(seed))) == 15
+
+
 def test_a_large_beta_is_even_and_a_small_one_is_not() -> None:
     labels = np.repeat(np.arange(10), 100)
 
@@ -142,8 +157,9 @@ def test_feature_noise_grows_with_the_party() -> None:
     x = torch.zeros(3000, 40)
     partition = divide(np.zeros(3000, int), FeatureNoise(0.6), 3, 0)
     noisy = add_noise(x, partition, 0)
-    measured = [noisy[torch.from_numpy(partition.train[k])].std().item() for k in range(3)]
-    assert measured == pytest.approx([0.2, 0.4, 0.6], rel=0.02)
+    for side in (partition.train, partition.test):
+        measured = [noisy[torch.from_numpy(side[k])].std().item() for k in range(3)]
+        assert measured == pytest.approx([0.2, 0.4, 0.6], rel=0.05)
     assert x.abs().sum() == 0
 
 
@@ -160,6 +176,9 @@ def test_thesis_shards_overlap_and_leave_samples_out() -> None:
     together = np.concatenate(parts)
     assert len(set(together.tolist())) < len(together)
     assert len(set(together.tolist())) < 1600
+    counts = np.array([np.bincount(labels[part], minlength=10) for part in parts])
+    assert (counts.std(1) > 20).all()
+    assert (counts[0] != counts[1]).any()
 
 
 @given(st.integers(2, 400), st.integers(1, 8), st.floats(0, 0.9), st.integers(0, 50))

@@ -9,12 +9,15 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
+from own_code import Memorious
 from playground import FAST
 
 import tacit
-from tacit.core.errors import StudyError
+from tacit.core.errors import DataError, StudyError, TacitError
 from tacit.core.events import Event, RoundFinished, StudyStarted
 from tacit.engines.history import read_lines
 from tacit.engines.results import Results
@@ -80,6 +83,119 @@ def test_a_stopped_study_resumes_to_the_same_bits(tmp_path: Path, rounds: int, m
     tacit.run(STUDY, tmp_path / "whole")
     assert_same(tmp_path / "stopped", tmp_path / "whole")
     assert rounds < 7 or started[0].done > 0
+
+
+HARD = {
+    "buffers, dropout and a fraction": {
+        "dataset": {"name": "function", "path": "own_code:make_data"},
+        "model": {"name": "module", "path": "own_code:Net"},
+        "batch_size": 20,
+        "selection": {"name": "fraction", "c": 0.5},
+        "clients": 4,
+    },
+    "memory": {"algorithm": {"name": "own_code:Memorious"}, "selection": {"name": "fraction", "c": 0.7}},
+    "patience": {"patience": 3, "optimiser": {"name": "sgd", "lr": 0.9}, "rounds": 40},
+    "divergence": {"model": "mlp", "optimiser": [{"name": "sgd", "lr": 0.1}, {"name": "momentum", "lr": 1e4}]},
+}
+
+
+@pytest.mark.parametrize("kind", list(HARD))
+def test_every_kind_of_state_survives_a_stop(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tacit.engines.runner.CHECKPOINT_SECONDS", 0.0)
+    study = Study("hard", **{**FAST, "rounds": 8, **HARD[kind]})
+    tacit.run(study, tmp_path / "whole")
+    rounds = len(read_lines(tmp_path / "whole" / "history.jsonl"))
+    for after in sorted({3, rounds // 2, rounds - 2}):
+        folder = tmp_path / f"stopped{after}"
+        with pytest.raises(KeyboardInterrupt):
+            tacit.run(study, folder, on_event=StopAfter(after))
+        tacit.resume(folder)
+        assert_same(folder, tmp_path / "whole")
+
+
+def test_a_study_or_data_that_changed_are_not_mixed_with_what_was_done(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=60), "y": np.arange(60) % 2})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    study = Study(**{**FAST, "dataset": {"name": "table", "path": str(tmp_path / "t.csv"), "target": "y"}})
+    tacit.run(study, tmp_path / "a")
+    text = (tmp_path / "a" / "study.yaml").read_text()
+    (tmp_path / "a" / "study.yaml").write_text(text.replace("rounds: 2", "rounds: 3"))
+    with pytest.raises(StudyError, match=r"started with another study.yaml or other data"):
+        tacit.resume(tmp_path / "a")
+    (tmp_path / "a" / "study.yaml").write_text(text)
+    tacit.resume(tmp_path / "a")
+    table.assign(y=1 - table["y"]).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(StudyError, match=r"started with another study.yaml or other data"):
+        tacit.resume(tmp_path / "a")
+
+
+@pytest.mark.parametrize("damage", [b"", b"nothing at all", "list", "other"], ids=["empty", "text", "list", "other"])
+def test_a_damaged_checkpoint_is_named(tmp_path: Path, damage: bytes | str) -> None:
+    tacit.run(Study(**FAST), tmp_path / "a")
+    path = tmp_path / "a" / "checkpoints" / "study.pt"
+    if isinstance(damage, bytes):
+        path.write_bytes(damage)
+    else:
+        torch.save([1] if damage == "list" else {"weight": torch.zeros(1)}, path)
+    with pytest.raises(TacitError, match=r"study\.pt cannot be read|started with another study") as caught:
+        tacit.resume(tmp_path / "a")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_history_that_lost_lines_or_was_garbled_is_named(tmp_path: Path) -> None:
+    tacit.run(Study(**FAST), tmp_path / "a")
+    path = tmp_path / "a" / "history.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-30])
+    with pytest.raises(DataError, match="has lost lines since the checkpoint"):
+        tacit.resume(tmp_path / "a")
+    assert path.read_bytes() == whole[:-30]
+    path.write_bytes(whole.replace(b'"round"', b'"rou', 1))
+    with pytest.raises(DataError, match=r"history\.jsonl is damaged"):
+        Results(tmp_path / "a").frame()
+    path.write_bytes(whole.replace(b"000-", b"009-"))
+    with pytest.raises(DataError, match="tells of a run that the study does not have"):
+        Results(tmp_path / "a").frame()
+
+
+def test_diverged_runs_stay_in_the_tables_without_a_number(tmp_path: Path) -> None:
+    rates = [{"name": "momentum", "lr": lr} for lr in (0.1, 1e4)]
+    settings = {**FAST, "model": "mlp", "optimiser": rates, "rounds": 6, "seed": [0, 1]}
+    results = tacit.run(Study(**settings), tmp_path / "a")
+    assert results.table().isna()["iid"].tolist() == [False, True]
+    assert "lr=0.1" in results.table().index[0]
+    assert results.summary()["accuracy"].isna().tolist() == [False, False, True, True]
+    assert results.best().startswith(("000", "001"))
+    assert results.frame().query("seed == 1")["accuracy"].notna().any()
+    lost = tacit.run(Study(**{**settings, "optimiser": rates[1:]}), tmp_path / "b")
+    assert lost.table().isna().all(axis=None)
+    with pytest.raises(StudyError, match="all of them diverged"):
+        lost.best()
+    with pytest.raises(StudyError, match=r"did you mean accuracy\?"):
+        results.table("acuracy")
+
+
+def test_a_method_of_ones_own_is_found_again_by_its_path(tmp_path: Path) -> None:
+    results = tacit.run(Study(**{**FAST, "algorithm": Memorious()}), tmp_path / "a")
+    assert results.runs[results.best()].algorithm == Memorious()
+    assert "own_code:Memorious" in (tmp_path / "a" / "study.yaml").read_text()
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+    results = tacit.run(FAST, tmp_path / "a")
+    run = results.best()
+    (tmp_path / "a" / "models" / f"{run}.pt").unlink()
+    with pytest.raises(StudyError, match="has not finished"):
+        results.model(run)
+    with pytest.raises(StudyError, match="no run is called 'x'"):
+        results.model("x")
+
+
+def test_whoever_stops_a_study_is_told_how_to_go_on(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt) as caught:
+        tacit.run(STUDY, tmp_path / "a", on_event=StopAfter(2))
+    assert caught.value.__notes__ == [f"go on with: tacit.resume({str(tmp_path / 'a')!r})"]
 
 
 def test_a_torn_last_line_is_cut_off_on_resume(tmp_path: Path) -> None:
@@ -159,7 +275,7 @@ def test_a_folder_in_use_is_not_run_twice(tmp_path: Path) -> None:
 
 def test_a_folder_with_a_study_is_not_overwritten(tmp_path: Path) -> None:
     tacit.run(Study(**FAST), tmp_path / "a")
-    with pytest.raises(StudyError, match="holds a study already; resume it"):
+    with pytest.raises(StudyError, match="is not empty; resume the study in it"):
         tacit.run(Study(**FAST), tmp_path / "a")
 
 

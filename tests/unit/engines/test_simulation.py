@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
-from playground import simulate, tiny_dataset
+from own_code import Memorious
+from playground import FAST, simulate, tiny_dataset
 from torch import Tensor
 
-from tacit.core.errors import DataError
+from tacit.core.errors import DataError, StudyError
 from tacit.core.rows import Rows
 from tacit.engines.simulation import Simulation, group_runs
+from tacit.engines.state import client_class
 from tacit.engines.study import Study
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.cohort import Cohort
@@ -63,11 +65,11 @@ def test_the_global_generator_is_neither_used_nor_moved() -> None:
 
 @pytest.mark.parametrize("form", ["loop", "vmap"])
 def test_buffers_travel_float_ones_averaged_and_counters_copied(form: str) -> None:
-    simulation = simulate(form=form, **OWN, clients=2, batch_size=16)
+    simulation = simulate(form=form, **OWN, clients=2, batch_size=20)
     buffers = simulation.states[0].buffers
     assert buffers["layers.1.num_batches_tracked"] > 0
     assert buffers["layers.1.running_mean"].abs().sum() > 0
-    fresh = simulate(**OWN, clients=1, batch_size=16).states[0].buffers
+    fresh = simulate(**OWN, clients=1, batch_size=20).states[0].buffers
     assert not torch.equal(fresh["layers.1.running_mean"], buffers["layers.1.running_mean"])
 
 
@@ -107,22 +109,247 @@ def test_a_run_stops_at_its_target_or_when_patience_ends() -> None:
 
 
 def test_clients_may_start_from_different_weights() -> None:
-    same, different = (
-        simulate(initial=start, rounds=1, optimiser={"name": "sgd", "lr": 1e-12}) for start in ("same", "different")
-    )
-    torch.testing.assert_close(same.states[0].server["x"], same.states[0].initial)
-    mean = torch.stack(
-        [different._own_start((state, k), state.initial[None])[0] for state in [fresh(different)] for k in range(3)]
-    )
-    sizes = torch.tensor([len(part) for part in different.states[0].train], dtype=torch.float32)[:, None]
-    torch.testing.assert_close(different.states[0].server["x"], (sizes * mean).sum(0) / sizes.sum())
+    still = {"rounds": 1, "optimiser": {"name": "sgd", "lr": 1e-12}, "split": {"name": "quantity_skew", "beta": 2.0}}
+    same, different = (simulate(initial=start, **still).states[0] for start in ("same", "different"))
+    torch.testing.assert_close(same.server["x"], same.initial)
+    fresh = started(initial="different", **still)
+    starts = torch.cat([reply.message["dx"] + fresh.states[0].initial for reply in work(fresh)])
+    assert all(not torch.allclose(starts[a], starts[b]) for a, b in ((0, 1), (0, 2), (1, 2)))
+    assert not any(torch.allclose(start, different.initial) for start in starts)
+    sizes = torch.tensor([len(part) for part in different.train], dtype=torch.float32)[:, None]
+    torch.testing.assert_close(different.server["x"], (sizes * starts).sum(0) / sizes.sum())
 
 
-def fresh(simulation: Simulation):  # type: ignore[no-untyped-def]
-    """The first run as it was before its first round."""
+def started(**settings: Any) -> Simulation:
+    """A simulation of one run before its first round."""
+    run = Study("small", **{**FAST, **settings}).runs()[0]
+    return Simulation([("a", run)], run.dataset.load())
+
+
+def work(simulation: Simulation) -> list[Any]:
+    """Every client's reply, without a word to the server."""
     state = simulation.states[0]
-    state.round = 0
-    return state
+    return [simulation._work([(state, client)])[0] for client in range(state.run.clients)]
+
+
+def test_the_weights_of_those_who_take_part_sum_to_one() -> None:
+    settings = {"split": {"name": "quantity_skew", "beta": 2.0}, "selection": {"name": "listed", "lists": [[0, 2]]}}
+    simulation = started(**settings, rounds=1)
+    replies = work(simulation)
+    state, n = simulation.states[0], [len(part) for part in simulation.states[0].train]
+    list(simulation.play_round())
+    expected = state.initial + (n[0] * replies[0].message["dx"][0] + n[2] * replies[2].message["dx"][0]) / (n[0] + n[2])
+    torch.testing.assert_close(state.server["x"], expected)
+
+
+def test_batches_selections_and_dropout_are_drawn_anew_for_each_round_and_client() -> None:
+    simulation = started(**OWN, selection={"name": "fraction", "c": 0.4}, clients=5, batch_size=None)
+    state = simulation.states[0]
+    shuffled = started(clients=2, batch_size=5)
+    first = [torch.cat(list(shuffled._plan((shuffled.states[0], client)))) for client in (0, 1)]
+    ranks = [part.argsort().argsort() for part in first]
+    assert not torch.equal(*ranks)
+    shuffled.states[0].round = 1
+    assert not torch.equal(first[0], torch.cat(list(shuffled._plan((shuffled.states[0], 0)))))
+    chosen, moved = set(), []
+    for round in range(6):
+        state.round = round
+        chosen.add(tuple(simulation._chosen(state)))
+        moved.append(work(simulation)[0].message["dx"])
+    assert len(chosen) > 1
+    assert not torch.equal(moved[0], moved[1])
+
+
+def test_each_row_of_a_block_has_its_own_rate_and_momentum() -> None:
+    optimisers = [{"name": "momentum", "lr": lr, "momentum": m} for lr, m in ((0.1, 0.9), (0.3, 0.2))]
+    schedule = {"name": "step", "factor": [0.5, 0.9], "every": 1}
+    settings = {"rounds": 3, "batch_size": 8, "model": "mlp"}
+    together = simulate(tiny_dataset(), form="vmap", optimiser=optimisers, schedule=schedule, **settings)
+    assert len(together.states) == 4
+    for state in together.states:
+        alone = simulate(tiny_dataset(), optimiser=state.run.optimiser, schedule=state.run.schedule, **settings)
+        torch.testing.assert_close(state.server["x"], alone.states[0].server["x"], rtol=1e-9, atol=1e-11)
+
+
+def test_local_metrics_are_those_of_the_clients_own_samples() -> None:
+    for form in ("loop", "vmap"):
+        settings = {"split": {"name": "feature_noise", "sigma": 1.0}, "optimiser": {"name": "sgd", "lr": 1e-12}}
+        simulation = simulate(form=form, rounds=1, batch_size=7, **settings)
+        state = simulation.states[0]
+        weight, bias = state.server["x"][:12].view(3, 4), state.server["x"][12:]
+        for client in simulation.records[0]["clients"]:  # type: ignore[attr-defined]
+            for side, indices in (("train", state.train), ("test", state.test)):
+                own = indices[client["client"]]
+                output, y = simulation.pool.x[own] @ weight.T + bias, simulation.pool.y[own]
+                assert client[f"{side}_loss"] == pytest.approx(
+                    torch.nn.functional.cross_entropy(output, y).item(), abs=1e-4
+                )
+                assert client[f"{side}_accuracy"] == pytest.approx(
+                    (output.argmax(1) == y).double().mean().item(), abs=1e-6
+                )
+
+
+def test_only_those_who_take_part_are_sent_the_model() -> None:
+    record = simulate(rounds=1, selection={"name": "listed", "lists": [[1]]}).records[0]  # type: ignore[attr-defined]
+    assert record["bytes_down"] == record["bytes_up"] == 4 * 15
+
+
+def test_the_server_judges_updates_on_its_own_sample() -> None:
+    simulation = started(server_samples=20)
+    state = simulation.states[0]
+    dx = torch.randn(2, 15, generator=torch.Generator().manual_seed(0))
+    found = simulation._cohort(state, work(simulation)).server_loss(dx)  # type: ignore[misc]
+    x, y = simulation.pool.x[state.sample], simulation.pool.y[state.sample]
+    for k in range(2):
+        row = state.initial + dx[k]
+        loss = torch.nn.functional.cross_entropy(x @ row[:12].view(3, 4).T + row[12:], y)
+        torch.testing.assert_close(found[k, 0], loss)
+    assert len(state.sample) == 20
+    assert not set(state.sample.tolist()) & {i for part in (*state.train, *state.test) for i in part.tolist()}
+
+
+@dataclass(frozen=True)
+class HeadStart(Algorithm):
+    """Begins with a velocity of its own."""
+
+    def begin(self, sent: Rows, mine: Rows) -> tuple[Tensor, Rows, Rows | None]:
+        return sent["x"], mine, {"v": torch.full_like(sent["x"], 5.0)}
+
+
+def test_an_algorithm_may_start_the_optimiser() -> None:
+    settings = {"rounds": 1, "optimiser": {"name": "momentum", "lr": 0.1, "momentum": 0.5}, "batch_size": None}
+    plain, ahead = (
+        simulate(tiny_dataset(), algorithm=a, **settings).states[0].server["x"] for a in ("fedavg", HeadStart())
+    )
+    torch.testing.assert_close(plain - ahead, torch.full_like(plain, 0.1 * 0.5 * 5.0))
+
+
+@dataclass(frozen=True)
+class Stepwise(Algorithm):
+    """Scales each gradient by how many steps came before."""
+
+    def correct(self, g: Tensor, w: Tensor, sent: Rows, mine: Rows, work: Work) -> Tensor:
+        return g * (1 + work.steps)
+
+
+def test_the_steps_that_a_row_sees_do_not_depend_on_its_company() -> None:
+    settings = {"algorithm": Stepwise(), "local_epochs": [3, 1, 2], "batch_size": [7, 5, 64]}
+    alone, together = (simulate(tiny_dataset(), form="loop", block=block, **settings).states[0] for block in (1, 100))
+    assert torch.equal(alone.server["x"], together.server["x"])
+
+
+@dataclass(frozen=True)
+class Base(Algorithm):
+    factor: ClassVar[float] = 1.0
+
+    def correct(self, g: Tensor, w: Tensor, sent: Rows, mine: Rows, work: Work) -> Tensor:
+        return self.factor * g
+
+
+@dataclass(frozen=True)
+class Still(Base):
+    factor: ClassVar[float] = 0.0
+
+
+@dataclass(frozen=True)
+class Halved(Algorithm):
+    def finish(self, w: Tensor, sent: Rows, mine: Rows, work: Work) -> tuple[Rows, Rows]:
+        return {"dx": (w - sent["x"]) / 2}, mine
+
+
+@dataclass(frozen=True)
+class Both(Base, Halved):
+    pass
+
+
+def test_a_subclass_keeps_what_it_overrides() -> None:
+    still = simulate(algorithm=Still()).states[0]
+    assert torch.equal(still.server["x"], still.initial)
+    one, half = (simulate(algorithm=a, rounds=1).states[0] for a in (Base(), Both()))
+    torch.testing.assert_close((one.server["x"] - one.initial) / 2, half.server["x"] - half.initial)
+    assert client_class(Algorithm.find("fedsgd")) is Algorithm
+
+
+@dataclass(frozen=True)
+class Sender(Algorithm):
+    sends: ClassVar[tuple[str, ...]] = ("x", "c")
+
+
+def test_runs_that_must_not_share_a_batch_do_not() -> None:
+    for pair in (
+        {"dataset": ["iris", "wine"]},
+        {"optimiser": [{"name": "sgd", "weight_decay": d} for d in (None, 0.1)]},
+        {"algorithm": [{"name": "fedavg", "weights": w} for w in ("samples", "uniform")]},
+        {"algorithm": ["fedavg", Sender()]},
+    ):
+        runs = Study(**{**FAST, **pair}).runs()
+        assert len(group_runs([(str(k), run) for k, run in enumerate(runs)])) == 2, pair
+
+
+def test_frozen_parameters_and_instances_do_not_leak_between_runs() -> None:
+    for path in ("own_code:HalfFrozen", "own_code:READY"):
+        settings = {**OWN, "model": {"name": "module", "path": path}, "batch_size": 20}
+        together = simulate(seed=[0, 1], **settings)
+        for state in together.states:
+            assert torch.equal(state.server["x"], simulate(seed=state.run.seed, **settings).states[0].server["x"])
+
+
+def test_full_gradients_leave_the_global_generator_alone() -> None:
+    found = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        before = torch.random.get_rng_state()
+        found.append(simulate(**OWN, algorithm=Memorious(), batch_size=20).states[0].memory[0]["full"])
+        assert torch.equal(before, torch.random.get_rng_state())
+    assert torch.equal(*found)
+
+
+@dataclass(frozen=True)
+class Explosive(Algorithm):
+    """Parameters that are finite with a loss that is not."""
+
+    def aggregate(self, server, cohort: Cohort):  # type: ignore[no-untyped-def]
+        return {"x": torch.full_like(server["x"], 3e38) * torch.arange(15).sub(7).sign()}
+
+
+def test_an_infinite_loss_is_a_divergence_and_the_last_finite_model_is_kept() -> None:
+    simulation = simulate(algorithm=Explosive(), rounds=3)
+    state, record = simulation.states[0], simulation.records[0]  # type: ignore[attr-defined]
+    assert (state.status, state.round, record["loss"], record["accuracy"]) == ("diverged", 1, None, None)
+    assert torch.equal(state.server["x"], state.initial)
+    broken = simulate(**OWN, batch_size=20, optimiser={"name": "sgd", "lr": 1e19}, rounds=3).states[0]
+    assert broken.status == "diverged"
+    assert all(torch.isfinite(value).all() for value in broken.buffers.values())
+
+
+def test_runs_that_see_the_same_noise_share_one_copy_of_it() -> None:
+    mus = {"name": "fedprox", "mu": [0.1, 0.2, 0.3]}
+    simulation = simulate(split={"name": "feature_noise", "sigma": 1.0}, algorithm=mus, rounds=1)
+    assert len(simulation.pool.x) == 2 * 120
+
+
+def test_batch_norm_refuses_a_batch_of_one_before_anything_runs() -> None:
+    with pytest.raises(StudyError, match="BatchNorm needs two samples in a batch"):
+        simulate(**OWN, batch_size=1)
+
+
+@dataclass(frozen=True)
+class Careless(Algorithm):
+    def correct(self, g: Tensor, w: Tensor, sent: Rows, mine: Rows, work: Work) -> Tensor:
+        return g.sum()
+
+
+@dataclass(frozen=True)
+class Forgetful(Algorithm):
+    def aggregate(self, server, cohort: Cohort):  # type: ignore[no-untyped-def]
+        return cohort.combine("dx")
+
+
+def test_hooks_that_return_the_wrong_thing_are_told_so() -> None:
+    with pytest.raises(StudyError, match="correct must return one gradient per row"):
+        simulate(algorithm=Careless())
+    with pytest.raises(StudyError, match="aggregate must return the server's state"):
+        simulate(algorithm=Forgetful())
 
 
 def test_every_round_is_measured() -> None:
@@ -161,52 +388,18 @@ def test_more_clients_than_samples_is_a_clear_error() -> None:
         simulate(clients=500)
 
 
-@dataclass(frozen=True)
-class Memorious(Algorithm, name="memorious"):
-    """A test double in the registry's sense only: it keeps memory, wants the full gradient and personal models."""
-
-    pull: float = 0.5
-    sends: ClassVar[tuple[str, ...]] = ("x", "turn")
-    needs_rows: ClassVar[bool] = True
-
-    @property
-    def needs_full_gradient(self) -> bool:
-        return True
-
-    def server_init(self, x: Tensor, population: int) -> dict[str, object]:
-        return {"x": x, "turn": 0.0}
-
-    def client_init(self, x: Tensor) -> Rows:
-        return {"full": torch.zeros_like(x), "turns": torch.zeros_like(x[:, :1])}
-
-    def finish(self, w: Tensor, sent: Rows, mine: Rows, work: Work) -> tuple[Rows, Rows]:
-        assert work.full_gradient is not None
-        return {"dx": w - sent["x"], "turns": mine["turns"]}, {"full": work.full_gradient, "turns": mine["turns"] + 1}
-
-    def aggregate(self, server, cohort: Cohort):  # type: ignore[no-untyped-def]
-        assert cohort.server_loss is None or cohort.server_loss(cohort.rows("dx")).shape == (len(cohort.ids), 1)
-        assert (cohort.rows("turns") == server["turn"]).all()
-        return {"x": server["x"] + cohort.combine("dx"), "turn": server["turn"] + 1}
-
-    def personal(self, sent: Rows, mine: Rows) -> Tensor:
-        return sent["x"] - self.pull * mine["full"]
-
-
-Algorithm.members.pop("memorious")  # the contract tests judge what ships
-
-
 @pytest.mark.parametrize("form", ["loop", "vmap"])
 def test_memory_full_gradients_and_personal_models_are_kept(form: str) -> None:
-    simulation = simulate(form=form, algorithm=Memorious(), rounds=3, server_samples=20)
+    lists = {"name": "listed", "lists": [[0, 1], [1, 2], [0, 1, 2]]}
+    simulation = simulate(form=form, algorithm=Memorious(), rounds=3, selection=lists)
     state = simulation.states[0]
     assert state.server["turn"] == 3
-    assert set(state.memory) == {0, 1, 2}
-    for client, mine in state.memory.items():
-        assert mine["turns"].item() == 3
-        assert mine["full"].shape == (1, 15), client
-    plain = simulate(form=form, algorithm="fedavg", rounds=3, server_samples=20)
-    assert torch.equal(state.server["x"], plain.states[0].server["x"])
-    mine, theirs = ([c["test_loss"] for c in one.records[-1]["clients"]] for one in (simulation, plain))  # type: ignore[attr-defined]
+    assert [state.memory[client]["turns"].item() for client in range(3)] == [2, 3, 2]
+    for mine in state.memory.values():
+        assert torch.equal(mine["born"][0], state.initial)
+    impersonal = simulate(form=form, algorithm=Memorious(pull=0.0), rounds=3, selection=lists)
+    assert torch.equal(state.server["x"], impersonal.states[0].server["x"])
+    mine, theirs = ([c["test_loss"] for c in one.records[-1]["clients"]] for one in (simulation, impersonal))  # type: ignore[attr-defined]
     assert mine != theirs
 
 

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+import yaml
 
 from tacit.core.errors import StudyError, TacitError
-from tacit.engines.naming import label_runs, run_ids
+from tacit.engines.naming import label_runs, row_names, run_ids
 from tacit.engines.study import Study, describe
 from tacit.federated.algorithms.fedprox import FedProx
 
@@ -55,6 +57,23 @@ def test_overrides_reach_into_a_method(tmp_path: Path) -> None:
     assert (run.rounds, run.seed, run.optimiser.lr) == (7, 1, 0.5)
 
 
+def test_ranges_and_numpy_numbers_are_numbers() -> None:
+    study = Study(seed=range(3), clients=np.int64(3), algorithm={"name": "fedprox", "mu": np.logspace(-2, 0, 2)})
+    assert len(study.runs()) == 6
+    assert Study.of(yaml.safe_load(study.to_yaml())).runs() == study.runs()
+
+
+def test_a_models_arguments_may_hold_a_grid() -> None:
+    model = {"name": "module", "path": "own_code:Net", "arguments": {"width": {"grid": [4, 8]}}}
+    assert [run.model.arguments for run in Study(model=model).runs()] == [{"width": 4}, {"width": 8}]  # type: ignore[attr-defined]
+
+
+def test_clients_that_vary_are_named_beside_a_centralised_reference() -> None:
+    labels = label_runs(Study(clients=[2, 3], centralised=True).runs())
+    assert [label["clients"] for label in labels] == [2, 3, 1]
+    assert row_names(labels) == ["fedavg, clients=2", "fedavg, clients=3", "centralised, clients=1"]
+
+
 def test_equal_points_of_the_grid_are_run_once() -> None:
     assert len(Study(algorithm=["fedavg", "fedavg"]).runs()) == 1
 
@@ -69,10 +88,10 @@ def test_a_centralised_reference_is_one_client_with_all_the_data() -> None:
 def test_runs_are_named_by_what_tells_them_apart() -> None:
     runs = Study(algorithm=["fedavg", {"name": "fedprox", "mu": [0.1, 1]}], seed=[0, 1], centralised=True).runs()
     labels = label_runs(runs)
-    assert labels[2] == {"split": "iid", "algorithm": "fedprox(mu=0.1)", "seed": "0"}
-    assert labels[-1] == {"split": "all data", "algorithm": "centralised", "seed": "1"}
+    assert labels[2] == {"split": "iid", "algorithm": "fedprox(mu=0.1)", "seed": 0}
+    assert labels[-1] == {"split": "all data", "algorithm": "centralised", "seed": 1}
     assert len(set(run_ids(labels))) == len(runs)
-    assert run_ids(labels)[2] == "002-iid-fedprox-mu-0.1-seed0"
+    assert run_ids(labels)[2] == "002-iid-fedprox-mu-0.1-seed-0"
 
 
 @pytest.mark.parametrize(
@@ -95,6 +114,14 @@ def test_runs_are_named_by_what_tells_them_apart() -> None:
         ({"algorithm": "fedsgd", "optimiser": "adam"}, "use optimiser: sgd"),
         ({"name": "a/b"}, "name: expected a word"),
         ({"seed": -1}, "seed: expected 0 or more"),
+        ({"target_accuracy": 95}, "target_accuracy: expected a share"),
+        ({"optimiser": {"name": "adam", "beta1": 2}}, "adam.beta1: expected 0 or more and below 1, got 2.0"),
+        ({"optimiser": {"name": "adam", "eps": -1}}, "adam.eps: expected 0 or more"),
+        ({"optimiser": {"name": "sgd", "lr": "inf"}}, "sgd.lr: expected a number above 0"),
+        ({"optimiser": {"name": "sgd", "weight_decay": -1}}, "sgd.weight_decay: expected 0 or more"),
+        ({"model": {"name": "mlp", "hidden": [0]}}, "mlp.hidden: expected widths of 1 or more"),
+        ({"name": None}, "name: expected a word"),
+        ({"name": ".."}, "name: expected a word"),
         ({"seed": {"grid": 3}}, "seed: expected {grid: [first, second, ...]}, got 3"),
     ],
 )

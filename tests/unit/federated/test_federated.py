@@ -144,8 +144,8 @@ def test_the_fraction_does_not_fall_into_the_float_trap() -> None:
 def test_lists_name_the_clients_of_each_round_in_turn() -> None:
     lists = Listed(((0, 2), (1,)))
     assert [lists.choose(t, 3, np.random.default_rng(0)) for t in range(3)] == [[0, 2], [1], [0, 2]]
-    with pytest.raises(StudyError, match="expected clients from 0 to 1"):
-        lists.choose(0, 2, np.random.default_rng(0))
+    with pytest.raises(StudyError, match="expected clients from 0 to 1, got 2"):
+        lists.check(2)
 
 
 def test_only_the_chosen_clients_work() -> None:

@@ -33,6 +33,15 @@ def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_generator_al
     assert not any(different)
 
 
+def test_frozen_parameters_are_shared_by_all_seeds_and_instances_are_copied() -> None:
+    frozen = Model.build("own_code:HalfFrozen")
+    one, other = (make_module(frozen, (4,), 2, seed) for seed in (1, 2))
+    assert torch.equal(one[0].weight, other[0].weight)  # type: ignore[index]
+    assert not torch.equal(one[1].weight, other[1].weight)  # type: ignore[index]
+    ready = [make_module(Model.build("own_code:READY"), (4,), 2, 0) for _ in range(2)]
+    assert ready[0] is not ready[1]
+
+
 def test_any_module_comes_by_import_path() -> None:
     model = Model.build({"name": "module", "path": "own_code:Net", "arguments": {"width": 3}})
     assert make_module(model, (4,), 2, 0)(torch.zeros(5, 4)).shape == (5, 2)
@@ -43,7 +52,7 @@ def test_any_module_comes_by_import_path() -> None:
     [
         ("cnn", (1, 8, 8), "cnn needs pictures of 16 x 16"),
         ({"name": "module", "path": "own_code:Net"}, (5,), "cannot take samples of shape"),
-        ({"name": "module", "path": "own_code:Net", "arguments": {"wide": 3}}, (4,), "cannot be called with"),
+        ({"name": "module", "path": "own_code:Net", "arguments": {"wide": 3}}, (4,), "cannot be made with"),
         ({"name": "module", "path": "own_code:make_data"}, (4,), "expected a torch.nn.Module, got tuple"),
         ({"name": "module", "path": "own_code:Nets"}, (4,), "cannot import 'own_code:Nets'"),
         ({"name": "module", "path": "torch.nn:Identity"}, (4,), "must give 2 numbers per sample"),

@@ -27,6 +27,8 @@ class LabelsPerParty(Split, name="labels_per_party"):
         parts: list[list[Index]] = [[] for _ in range(clients)]
         for column, label in enumerate(classes):
             holders = np.flatnonzero(held[:, column])
+            sizes = np.array([sum(map(len, parts[client])) for client in holders])
+            holders = holders[np.lexsort((rng.random(len(holders)), sizes))]  # what is left over goes to the smallest
             samples = rng.permutation(np.flatnonzero(labels == label))
             for client, share in zip(holders, np.array_split(samples, len(holders)), strict=True):
                 parts[client].append(share)
