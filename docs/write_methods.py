@@ -10,6 +10,11 @@ from tacit.cli.list import families, row
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- methods: written by make docs -->", "<!-- end of methods -->"
 
+INTRODUCTION = """
+What there is to choose from, by kind; `tacit list` shows the same in the terminal. Studies run on row splits; a column
+split divides a table for parties that hold different columns.
+"""
+
 
 def short_table() -> str:
     """One line per method."""
@@ -22,7 +27,7 @@ def short_table() -> str:
 
 def long_page() -> str:
     """Every method with its full docstring and settings."""
-    parts = ["# Methods\n\nWhat a study can name, by kind. `tacit list` shows the same in the terminal.\n"]
+    parts = ["# Methods", INTRODUCTION]
     for family, base in families().items():
         parts.append(f"## {family.replace('_', ' ').capitalize()}\n")
         for name, cls in base.known().items():

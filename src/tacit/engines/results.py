@@ -84,6 +84,11 @@ class Results:
             last[name] = by_run[name].sum()
         return last.reset_index()
 
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """What each run is called in a table: its algorithm and whatever varies but the split and the seed."""
+        return dict(zip(self.labels, row_names(list(self.labels.values())), strict=True))
+
     @property
     def seeds(self) -> int:
         """How many seeds the tables average over."""
@@ -97,8 +102,7 @@ class Results:
         summary = self.summary()
         if metric not in summary:
             raise StudyError(f"there is no metric {metric!r}; {suggest(metric, summary.columns)}")
-        names = dict(zip(self.labels, row_names(list(self.labels.values())), strict=True))
-        summary["algorithm"] = summary["run"].map(names)
+        summary["algorithm"] = summary["run"].map(self.names)
         values = summary[metric].where(summary["status"] != "diverged")
         cells = values.groupby([summary["algorithm"], summary["split"]], sort=False)
         found = cells.agg(statistic).where(cells.apply(lambda cell: cell.notna().all()))

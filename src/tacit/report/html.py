@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -27,13 +28,19 @@ def write_report(results: Results) -> Path:
 
 
 def _contents(results: Results) -> dict[str, Any]:
-    rounds, clients, summary = results.frame(), results.client_frame(), results.summary()
+    summary = results.summary()
+    rounds, clients = (
+        table.assign(algorithm=table["run"].map(results.names)) for table in (results.frame(), results.client_frame())
+    )
+    if results.seeds > 1:  # client k holds other samples under another seed
+        clients = clients[clients["seed"] == clients["seed"].iloc[0]]
     pairs = clients.groupby(["algorithm", "split"], sort=False).ngroups
     few = clients if pairs <= SHOWN_PANELS else _first_pairs(clients)
     return {
         "name": results.study.name,
         "runs": len(results.runs),
-        "table": _table_rows(results.table()),
+        "seeds": results.seeds,
+        "table": _table_rows(results.table(), results.table(statistic="std")),
         "splits": list(results.table().columns),
         "summary": _number_texts(summary.drop(columns=["loss"])),
         "stopped": summary[~summary["status"].isin(["finished", "running"])][["run", "status", "round"]].to_dict(
@@ -53,19 +60,16 @@ def _first_pairs(clients: pd.DataFrame) -> pd.DataFrame:
     return clients.merge(pairs, on=["algorithm", "split"])
 
 
-def _table_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+def _table_rows(means: pd.DataFrame, deviations: pd.DataFrame) -> list[dict[str, Any]]:
     """The comparison, with the best of each column marked."""
-    best = table.max()
-    return [
-        {
-            "name": name,
-            "cells": [
-                {"text": "" if pd.isna(row[split]) else f"{row[split]:.4f}", "best": row[split] == best[split]}
-                for split in table.columns
-            ],
-        }
-        for name, row in table.iterrows()
-    ]
+    best = means.max()
+
+    def cell(name: Any, split: Any) -> dict[str, Any]:
+        mean, deviation = float(means.loc[name, split]), float(deviations.loc[name, split])
+        text = "" if math.isnan(mean) else f"{mean:.4f}" if math.isnan(deviation) else f"{mean:.4f} ± {deviation:.4f}"
+        return {"text": text, "best": mean == best[split]}
+
+    return [{"name": name, "cells": [cell(name, split) for split in means.columns]} for name in means.index]
 
 
 def _number_texts(table: pd.DataFrame) -> dict[str, Any]:

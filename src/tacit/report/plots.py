@@ -19,7 +19,7 @@ def draw_rounds(rounds: pd.DataFrame, metric: str, *, ylabel: str) -> str:
 
     A centralised run is a dashed reference line in every panel.
     """
-    central = rounds["algorithm"] == "centralised"
+    central = rounds["algorithm"].str.startswith("centralised")
     reference = rounds[central].groupby("round")[metric].mean()
     rounds = rounds if central.all() else rounds[~central]
     figure, panels = _panels(list(rounds["split"].unique()))
@@ -80,6 +80,7 @@ def _label(figure: Figure, panels: dict[str, Any], ylabel: str) -> None:
         panel.set_title(title, fontsize=10)
         panel.grid(alpha=0.3)
         panel.set_xlabel("round")
+        panel.tick_params(labelbottom=True)
         panel.xaxis.get_major_locator().set_params(integer=True)
     next(iter(panels.values())).set_ylabel(ylabel)
     handles = {
