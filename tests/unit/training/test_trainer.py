@@ -15,6 +15,7 @@ from tacit.federated.algorithm import Algorithm
 from tacit.training.batches import Batch, gather, plan_epochs
 from tacit.training.evaluation import evaluate
 from tacit.training.gradients import Gradients, row_gradients
+from tacit.training.losses import hits
 from tacit.training.optimisers import SGD, Adam, Optimiser
 from tacit.training.trainer import Block, Work, train
 
@@ -111,6 +112,7 @@ def test_padding_never_reaches_the_gradient() -> None:
         clean, dirty = (row_gradients(mlp(), form)(w, {}, one) for one in (batch, spoiled))  # type: ignore[arg-type]
         assert torch.equal(clean.g, dirty.g)
         assert torch.equal(clean.loss, dirty.loss)
+        assert clean.hits.flatten().tolist() == [hits(mlp()(X[row]), Y[row]).sum().item() for row in rows]
 
 
 def test_the_loop_reports_the_mean_loss_and_accuracy_over_the_samples_it_saw() -> None:
