@@ -105,13 +105,15 @@ def test_padding_never_reaches_the_gradient() -> None:
     rows = [torch.arange(9), torch.arange(2)]
     batch = gather(X, Y, rows)
     assert batch.x.shape == (2, 9, 6)
-    spoiled = Batch(batch.x.clone(), batch.y, batch.counts)
+    spoiled = Batch(batch.x.clone(), batch.y.clone(), batch.counts)
     spoiled.x[1, 2:] = 1e6
+    spoiled.y[1, 2:] = mlp()(spoiled.x[1, 2:]).argmax(1)  # each of them would be a hit
     w = Layout.of(mlp()).flatten(mlp()).repeat(2, 1)
     for form in ("loop", "vmap"):
         clean, dirty = (row_gradients(mlp(), form)(w, {}, one) for one in (batch, spoiled))  # type: ignore[arg-type]
         assert torch.equal(clean.g, dirty.g)
         assert torch.equal(clean.loss, dirty.loss)
+        assert torch.equal(clean.hits, dirty.hits)
         assert clean.hits.flatten().tolist() == [hits(mlp()(X[row]), Y[row]).sum().item() for row in rows]
 
 
