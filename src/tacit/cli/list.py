@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Annotated, Any
 
 import typer
@@ -62,8 +62,6 @@ def row(name: str, cls: type[Registered]) -> dict[str, Any]:
 
 
 def _default(field: Any) -> Any:
-    from dataclasses import MISSING
-
     if field.default is not MISSING:
         return field.default
     return field.default_factory() if field.default_factory is not MISSING else "required"

@@ -21,6 +21,7 @@ import dataclasses
 import importlib
 import inspect
 import pkgutil
+from abc import ABC
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
@@ -30,7 +31,7 @@ from tacit.core.fields import check_names, conform, field_types
 FAMILIES: dict[str, type[Registered]] = {}
 
 
-class Registered:
+class Registered(ABC):
     """Base of every family. `home` is the module or folder whose import registers the family's own members."""
 
     family: ClassVar[str]

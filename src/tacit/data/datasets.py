@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,8 +69,8 @@ class Dataset:
 class Source(Registered, family="datasets", home="tacit.data"):
     """Where a data set comes from. `load` reads it; `folder` is where the user keeps downloaded files."""
 
-    def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
-        raise NotImplementedError
+    @abstractmethod
+    def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset: ...
 
 
 @dataclass(frozen=True)

@@ -63,11 +63,11 @@ def run_study(
     datasets = _load(study.runs(), data, on_event)  # what makes no sense is found before anything is written
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
-            _write(folder / "study.yaml", study.to_yaml())
-            _play(study, datasets, folder, device=device, on_event=on_event)
     except OSError as error:
-        raise StudyError(f"cannot write to the folder {folder}: {error.strerror}") from None
+        raise StudyError(f"cannot make the folder {folder}: {error.strerror}") from None
+    with _locked(folder):
+        _write(folder / "study.yaml", study.to_yaml())
+        _play(study, datasets, folder, device=device, on_event=on_event)
 
 
 def resume_study(folder: Path, *, data: str | None = None, device: str = "cpu", on_event: OnEvent = ignore) -> None:

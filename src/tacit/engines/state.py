@@ -116,7 +116,7 @@ def client_class(algorithm: type[Algorithm]) -> type[Algorithm]:
 
 def _client_side(cls: type[Algorithm]) -> bool:
     """Whether the class says something that a client could notice."""
-    own = {name for name in vars(cls) if not name.startswith("__")}
+    own = {name for name in vars(cls) if not name.startswith(("__", "_abc_"))}  # Python's own bookkeeping aside
     return cls is Algorithm or bool(own - SERVER_SIDE - field_types(cls).keys())
 
 

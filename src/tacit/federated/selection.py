@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,9 +19,9 @@ class Selection(Registered, family="selections", home="tacit.federated.selection
     def check(self, population: int) -> None:
         """Raises StudyError where it cannot choose among so many clients."""
 
+    @abstractmethod
     def choose(self, round: int, population: int, rng: np.random.Generator) -> list[int]:
         """The clients of this round, in ascending order; the first round is 0."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Fraction(Selection, name="fraction"):
 
 @dataclass(frozen=True)
 class Listed(Selection, name="listed"):
-    """The clients named for each round; after the last list, the first comes again. `lists: [[0, 1], [2]]`"""
+    """The clients that `lists` names for each round, such as [[0, 1], [2]]; after the last, the first comes again."""
 
     lists: tuple[tuple[int, ...], ...]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -36,9 +37,9 @@ class Model(Registered, family="models", home="tacit.models.model"):
                 spec = {"name": "module", "path": spec}
         return super().build(spec)
 
+    @abstractmethod
     def make(self, shape: Sequence[int], classes: int) -> nn.Module:
         """The module, with torch's own random initialisation."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ tensor([0.9000, 0.5000])
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -48,9 +49,9 @@ class Optimiser(Registered, family="optimisers", home="tacit.training.optimisers
         """One step: the next parameters and state."""
         return self.step(w, g if self.weight_decay is None else g + self.weight_decay * w, state)
 
+    @abstractmethod
     def step(self, w: Tensor, g: Tensor, state: Rows) -> tuple[Tensor, Rows]:
         """The rule itself; `update` has added the weight decay."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 from tacit.core.errors import StudyError
@@ -12,9 +13,9 @@ from tacit.core.registry import Registered
 class Schedule(Registered, family="schedules", home="tacit.training.schedules"):
     """Base of the schedules."""
 
+    @abstractmethod
     def factor_at(self, round: int) -> float:
         """What multiplies the learning rate in this round; the first is 0."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def test_list_shows_what_the_registry_holds(tmp_path: Path) -> None:
         (["run", "--resume", "nowhere"], "holds no study to resume"),
         (["run", "s.yaml", "--resume", "x"], "--resume goes on with the study as it was"),
         (["run", "s.yaml", "--device", "tpu"], "device: expected cpu or cuda"),
-        (["run", "s.yaml", "--out", "/proc/x"], "cannot write to the folder /proc/x"),
+        (["run", "s.yaml", "--out", "/proc/x"], "cannot make the folder /proc/x"),
         (["run", "s.yaml", "--device", "cpu:foo"], "device: expected cpu or cuda"),
         (["run", "s.yaml", "rounds=.inf"], "rounds: expected a whole number"),
         (["run", "s.yaml", "self=1"], "a study has no setting 'self'"),

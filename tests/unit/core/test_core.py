@@ -18,6 +18,7 @@ from tacit.core.files import replacing
 from tacit.core.registry import Registered
 from tacit.core.rows import batch_key, columns, head, join, pick
 from tacit.core.seeds import derive, generator, numpy_generator
+from tacit.federated.combine.combiner import Combiner
 
 
 class Fruit(Registered, family="fruits"):
@@ -60,6 +61,15 @@ def test_a_wrong_spec_gets_one_clear_line(spec: object, message: str) -> None:
         Fruit.build(spec)  # type: ignore[arg-type]
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_method_without_its_rule_cannot_be_made() -> None:
+    @dataclass(frozen=True)
+    class Empty(Combiner):
+        pass
+
+    with pytest.raises(TypeError, match="abstract"):
+        Empty()
 
 
 def test_two_methods_of_one_name_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,8 +25,8 @@ class Holding:
 class ColumnSplit(Registered, family="column_splits", home="tacit.data.splits.columns"):
     """Called as `split(rows, columns, rng)`; returns one Holding per party."""
 
-    def __call__(self, rows: int, columns: int, rng: np.random.Generator) -> list[Holding]:
-        raise NotImplementedError
+    @abstractmethod
+    def __call__(self, rows: int, columns: int, rng: np.random.Generator) -> list[Holding]: ...
 
 
 @dataclass(frozen=True)

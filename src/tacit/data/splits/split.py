@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -36,9 +37,9 @@ class Split(Registered, family="splits", home="tacit.data.splits"):
             raise DataError(f"{self.name} leaves client {empty[0]} without a sample; use fewer clients or another seed")
         return parts
 
+    @abstractmethod
     def assign(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
         """Each client's samples, in any order."""
-        raise NotImplementedError
 
     def noise(self, clients: int) -> NDArray[np.float64]:
         """The standard deviation of the noise that each client's features get."""

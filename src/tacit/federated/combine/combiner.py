@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,5 +21,5 @@ class Combiner(Registered, family="combiners", home="tacit.federated.combine"):
     linear: ClassVar[bool] = False  # a secure or homomorphic sum serves linear combiners only
     needs_server_data: ClassVar[bool] = False  # cohort.server_loss, on samples set aside before the split
 
-    def __call__(self, rows: Tensor, cohort: Cohort) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def __call__(self, rows: Tensor, cohort: Cohort) -> Tensor: ...
