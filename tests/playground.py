@@ -75,19 +75,27 @@ def play(
     states = [server]
     who = torch.arange(count)
     for _ in range(rounds):
-        sent = {name: torch.as_tensor(server[name]).reshape(1, -1).repeat(count, 1) for name in algorithm.sends}
+        sent = sent_rows(algorithm, server, count)
         w, mine, begun = view.begin(sent, mine)
         zero = torch.zeros(count, 1, dtype=x.dtype)
         n = torch.tensor(samples, dtype=x.dtype)[:, None]
         full = problem(sent["x"], {}, Batch(who[:, None], who[:, None], (1,) * count)).g
-        work = Work(zero, rule.lr, n, rule, rule.init(w) if begun is None else begun, full)
+        asked = torch.tensor(steps, dtype=x.dtype)[:, None]
+        work = Work(zero, rule.lr, n, rule, rule.init(w) if begun is None else begun, full, asked)
         block = Block(w, work, view, sent, mine, {}, zero, zero, zero)
         taken = (algorithm.local_work and [1] * count) or steps
         done = train(block, [[who[k : k + 1]] * taken[k] for k in range(count)], who, who, problem)
         message, mine = view.finish(done.w, sent, mine, done.work)
         server = algorithm.aggregate(server, a_cohort(message, samples, done.work.steps, algorithm))
-        states.append(server)
+        states.append({**server, "mine": mine})
     return states
+
+
+def sent_rows(algorithm: Algorithm, server: Any, count: int) -> dict[str, Tensor]:
+    """What the server sends, one row per client."""
+    x = server["x"]
+    each = [algorithm.send(server, k) for k in range(count)]
+    return {name: torch.stack([torch.as_tensor(one[name]).to(x).reshape(-1) for one in each]) for name in each[0]}
 
 
 def a_cohort(message: dict[str, Tensor], samples: Sequence[float], steps: Tensor, algorithm: Algorithm) -> Cohort:
@@ -99,6 +107,7 @@ def a_cohort(message: dict[str, Tensor], samples: Sequence[float], steps: Tensor
         samples=n,
         steps=steps,
         population=len(n),
+        everyone=float(n.sum()),
         combiner=Combiner.build("mean"),
         weighting=algorithm.weights,
         client_losses=torch.zeros_like(n),

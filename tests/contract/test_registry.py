@@ -23,7 +23,8 @@ MEMBERS = [(family, name) for family, base in families().items() for name in bas
 @pytest.fixture(params=MEMBERS, ids=lambda pair: "-".join(pair))
 def member(request: pytest.FixtureRequest) -> Registered:
     family, name = request.param
-    return families()[family].build({"name": name, **REQUIRED.get(name, {})})
+    base = families()[family]
+    return base.build({base.key: name, **REQUIRED.get(name, {})})
 
 
 def test_spec_round_trips_even_through_json(member: Registered) -> None:
@@ -42,4 +43,4 @@ def test_a_wrong_name_and_a_wrong_field_get_a_suggestion(member: Registered) -> 
     with pytest.raises(StudyError, match=rf"did you mean {member.name}\?|known: .*{member.name}"):
         base.build(member.name + "x")
     with pytest.raises(StudyError, match="no setting 'nonsense'"):
-        base.build({"name": member.name, "nonsense": 1})
+        base.build({base.key: member.name, "nonsense": 1})

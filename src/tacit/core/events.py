@@ -37,7 +37,12 @@ class Downloading:
     total: int
 
 
-Event = StudyStarted | RoundFinished | RunFinished | Downloading
+@dataclass(frozen=True)
+class Warned:
+    text: str
+
+
+Event = Warned | StudyStarted | RoundFinished | RunFinished | Downloading
 OnEvent = Callable[[Event], None]
 
 

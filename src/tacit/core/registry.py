@@ -32,17 +32,23 @@ FAMILIES: dict[str, type[Registered]] = {}
 
 
 class Registered(ABC):
-    """Base of every family. `home` is the module or folder whose import registers the family's own members."""
+    """Base of every family. `home` is the module or folder whose import registers the family's own members.
+
+    `key` is the word that names a member in a file, `name` unless the family says `kind`.
+    """
 
     family: ClassVar[str]
     home: ClassVar[str | None]
+    key: ClassVar[str]
     name: ClassVar[str]
     members: ClassVar[dict[str, type[Any]]]
 
-    def __init_subclass__(cls, family: str | None = None, home: str | None = None, name: str | None = None) -> None:
+    def __init_subclass__(
+        cls, family: str | None = None, home: str | None = None, name: str | None = None, key: str = "name"
+    ) -> None:
         super().__init_subclass__()
         if family:
-            cls.family, cls.home, cls.members = family, home, {}
+            cls.family, cls.home, cls.key, cls.members = family, home, key, {}
             FAMILIES[family] = cls
         if name:
             twin = cls.members.get(name, cls)
@@ -76,11 +82,11 @@ class Registered(ABC):
         """An object from `"name"` or `{"name": ..., fields}`; an object passes through."""
         if isinstance(spec, cls):
             return spec
-        settings = {"name": spec} if isinstance(spec, str) else dict(spec) if isinstance(spec, Mapping) else {}
-        name = settings.pop("name", None)
+        settings = {cls.key: spec} if isinstance(spec, str) else dict(spec) if isinstance(spec, Mapping) else {}
+        name = settings.pop(cls.key, None)
         if not isinstance(name, str):
             singular = cls.family.removesuffix("s")
-            raise StudyError(f"{singular}: expected a name or {{name: ..., settings}}, got {spec!r}")
+            raise StudyError(f"{singular}: expected a {cls.key} or {{{cls.key}: ..., settings}}, got {spec!r}")
         member = cls.find(name)
         types = field_types(member)
         check_names(settings, types, name)
@@ -96,7 +102,7 @@ class Registered(ABC):
         at_home = cls.home is None or cls.__module__.startswith(cls.home)  # a name is found again only there
         known = at_home and cls.members.get(getattr(cls, "name", "")) is cls
         name = cls.name if known else f"{cls.__module__}:{cls.__qualname__}"
-        return {"name": name} | {key: getattr(self, key) for key in field_types(cls)}
+        return {cls.key: name} | {key: getattr(self, key) for key in field_types(cls)}
 
 
 def import_object(path: str) -> Any:

@@ -11,7 +11,7 @@ import hashlib
 import os
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -55,6 +55,11 @@ class Dataset:
     @property
     def classes(self) -> int:
         return len(self.labels)
+
+    def to(self, device: torch.device) -> Dataset:
+        """The same on another device."""
+        parts = {name: getattr(self, name).to(device) for name in ("x", "y", "test_x", "test_y")}
+        return replace(self, **parts)
 
     def fingerprint(self) -> str:
         """Tells this data from any other."""

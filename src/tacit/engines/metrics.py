@@ -9,54 +9,63 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tacit.engines.state import RunState, broadcast, client_class, client_view, memory_of
-from tacit.federated.algorithm import Algorithm
+from tacit.core.seeds import generator
+from tacit.engines.clients import Reply, is_personal, personal_model
+from tacit.engines.state import RunState
+from tacit.federated.wire.attackers import Backdoor
 from tacit.training.evaluation import evaluate
 
 if TYPE_CHECKING:
-    from tacit.engines.simulation import Reply, Simulation
+    from tacit.engines.simulation import Simulation
+
+Tests = list[tuple[float | None, float | None]]  # each client's loss and accuracy on its local test
 
 
 def global_metrics(simulation: Simulation, state: RunState) -> dict[str, Any]:
-    """Loss and accuracy of the global model on the test set."""
-    pool = simulation.pool
+    """Loss and accuracy of the global model on the test set, and how often a backdoor opens."""
+    pool, attack = simulation.pool, state.run.attackers
     simulation.layout.load(simulation.module, state.server["x"], state.buffers)
     loss, hit = evaluate(simulation.module, pool.test_x, pool.test_y)
-    return {"loss": _mean(loss), "accuracy": _mean(hit)}
+    found = {"loss": _mean(loss), "accuracy": _mean(hit)}
+    if isinstance(attack, Backdoor):
+        others = pool.test_x[pool.test_y != attack.target]
+        aim = torch.full((len(others),), attack.target, device=others.device)
+        found["backdoor"] = _mean(evaluate(simulation.module, attack.trigger(others), aim)[1])
+    return found
 
 
 def local_metrics(simulation: Simulation, state: RunState, replies: Sequence[Reply]) -> dict[str, Any]:
     """Each client's metrics: on its training samples as it worked through them, on its local test afterwards.
 
-    `worst` and `spread` are the lowest local test accuracy and the standard deviation over clients.
+    `local_accuracy`, `worst` and `spread` are the mean, the least and the standard deviation of the honest clients'
+    local test accuracies. Where clients use models of their own, `central_accuracy` is that mean with the global model.
     """
     trained = {reply.client: reply for reply in replies}
-    tested = _local_tests(simulation, state) if state.status == "running" else [(None, None)] * state.run.clients
-    clients = []
-    for k, (loss, accuracy) in enumerate(tested):
-        reply = trained.get(k)
-        clients.append(
-            {
-                "client": k,
-                "samples": len(state.train[k]),
-                "steps": int(reply.steps) if reply else 0,
-                "train_loss": float(reply.loss) if reply else None,
-                "train_accuracy": float(reply.accuracy) if reply else None,
-                "test_loss": loss,
-                "test_accuracy": accuracy,
-            }
-        )
-    known = [accuracy for _, accuracy in tested if accuracy is not None]
+    nothing: Tests = [(None, None)] * state.run.clients
+    going, own = state.status == "running", is_personal(state)
+    central = _central_tests(simulation, state) if going else nothing
+    tested = _personal_tests(simulation, state) if going and own else central
+    clients = [
+        _client_record(state, k, trained.get(k), test, whole[1] if own else None)
+        for k, (test, whole) in enumerate(zip(tested, central, strict=True))
+    ]
+    known = _honest_accuracies(state, tested)
     spread = statistics.pstdev(known) if known else None
-    return {"worst": min(known, default=None), "spread": spread, "clients": clients}
+    found = {"local_accuracy": _average(known), "worst": min(known, default=None), "spread": spread}
+    found |= {"central_accuracy": _average(_honest_accuracies(state, central))} if own else {}
+    return {**found, "clients": clients}
 
 
-def losses_of_updates(simulation: Simulation, state: RunState) -> Callable[[Tensor], Tensor]:
-    """The loss, on the server's own sample, of the global model moved by each row. # (K, P) -> (K, 1)"""
-    x, y = simulation.pool.x[state.sample], simulation.pool.y[state.sample]
+def losses_of_updates(simulation: Simulation, state: RunState) -> Callable[[Tensor, int], Tensor]:
+    """The loss, on a sample of the server's own data, of the global model moved by each row. # (K, P) -> (K, 1)
 
-    def loss(dx: Tensor) -> Tensor:
-        found = []
+    The sample is drawn anew each round.
+    """
+
+    def loss(dx: Tensor, size: int) -> Tensor:
+        draw = generator(state.run.seed, "server loss", state.round)
+        index = state.sample[torch.randperm(len(state.sample), generator=draw)[:size].to(state.sample.device)]
+        x, y, found = simulation.pool.x[index], simulation.pool.y[index], []
         for row in dx:  # one model at a time: rows may be many and models large
             simulation.layout.load(simulation.module, state.server["x"] + row, state.buffers)
             found.append(evaluate(simulation.module, x, y)[0].mean())
@@ -65,22 +74,50 @@ def losses_of_updates(simulation: Simulation, state: RunState) -> Callable[[Tens
     return loss
 
 
-def _local_tests(simulation: Simulation, state: RunState) -> list[tuple[float | None, float | None]]:
-    if client_class(type(state.run.algorithm)).personal is not Algorithm.personal:
-        return [_mean_pair(*_own_test(simulation, state, k)) for k in range(state.run.clients)]
-    index = torch.cat(state.test)  # one model for all, so one pass
+def _client_record(
+    state: RunState,
+    client: int,
+    reply: Reply | None,
+    test: tuple[float | None, float | None],
+    central: float | None,
+) -> dict[str, Any]:
+    found = {
+        "client": client,
+        "samples": len(state.train[client]),
+        "steps": int(reply.steps) if reply else 0,
+        "train_loss": float(reply.loss) if reply else None,
+        "train_accuracy": float(reply.accuracy) if reply else None,
+        "test_loss": test[0],
+        "test_accuracy": test[1],
+    }
+    found |= {"central_accuracy": central} if is_personal(state) else {}
+    return found | ({"attacker": client in state.attackers} if state.attackers else {})
+
+
+def _central_tests(simulation: Simulation, state: RunState) -> Tests:
+    """The global model on every client's local test, in one pass."""
+    index = torch.cat(state.test)
     simulation.layout.load(simulation.module, state.server["x"], state.buffers)
     loss, hit = evaluate(simulation.module, simulation.pool.x[index], simulation.pool.y[index])
     sizes = [len(part) for part in state.test]
     return [_mean_pair(*pair) for pair in zip(loss.split(sizes), hit.split(sizes), strict=True)]
 
 
-def _own_test(simulation: Simulation, state: RunState, client: int) -> tuple[Tensor, Tensor]:
-    sent = broadcast(state)
-    row = client_view([state], sent["x"]).personal(sent, memory_of(state, client))[0]
-    simulation.layout.load(simulation.module, row, state.buffers)
-    index = state.test[client]
-    return evaluate(simulation.module, simulation.pool.x[index], simulation.pool.y[index])
+def _personal_tests(simulation: Simulation, state: RunState) -> Tests:
+    """Each client's own model on its local test."""
+    found = []
+    for client, index in enumerate(state.test):
+        simulation.layout.load(simulation.module, *personal_model(simulation, state, client))
+        found.append(_mean_pair(*evaluate(simulation.module, simulation.pool.x[index], simulation.pool.y[index])))
+    return found
+
+
+def _honest_accuracies(state: RunState, tests: Tests) -> list[float]:
+    return [accuracy for k, (_, accuracy) in enumerate(tests) if accuracy is not None and k not in state.attackers]
+
+
+def _average(values: list[float]) -> float | None:
+    return statistics.fmean(values) if values else None
 
 
 def _mean_pair(loss: Tensor, hit: Tensor) -> tuple[float | None, float | None]:

@@ -51,16 +51,24 @@ def _part(key: str, text: str) -> str:
 
 def _short_values(values: list[Any]) -> list[Any]:
     """`fedprox(mu=0.1)`: a name with the fields in which values of that name differ. Plain values stay as they are."""
-    short = []
-    for value in values:
-        if not isinstance(value, dict):
-            short.append(_text(value) if isinstance(value, list) else value)
-            continue
-        twins = [other for other in values if other["name"] == value["name"]]
+    specs = [part for value in values for part in (value if isinstance(value, list) else [value]) if _name(part)]
+
+    def short(value: Any) -> Any:
+        if isinstance(value, list) and all(_name(part) for part in value):
+            return " + ".join(short(part) for part in value) or "plain"
+        if not (name := _name(value)):
+            return _text(value) if isinstance(value, list) else value
+        twins = [other for other in specs if _name(other) == name]
         differing = [key for key in value if len({str(twin[key]) for twin in twins}) > 1]
         inner = ", ".join(f"{key}={_text(value[key])}" for key in differing)
-        short.append(f"{value['name']}({inner})" if inner else value["name"])
-    return short
+        return f"{name}({inner})" if inner else name
+
+    return [short(value) for value in values]
+
+
+def _name(value: Any) -> str | None:
+    """The name of a method, of whatever family."""
+    return value.get("name") or value.get("kind") if isinstance(value, dict) else None
 
 
 def _text(value: Any) -> str:

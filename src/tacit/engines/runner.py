@@ -17,10 +17,11 @@ from typing import Any
 import torch
 
 from tacit.core.errors import StudyError
-from tacit.core.events import OnEvent, RoundFinished, RunFinished, StudyStarted, ignore
+from tacit.core.events import OnEvent, RoundFinished, RunFinished, StudyStarted, Warned, ignore
 from tacit.core.files import replacing
 from tacit.data.datasets import Dataset, data_folder
 from tacit.engines import checkpoint
+from tacit.engines.checks import cautions
 from tacit.engines.history import History
 from tacit.engines.naming import label_runs, run_ids
 from tacit.engines.simulation import Simulation, group_runs
@@ -94,10 +95,10 @@ def _load(runs: list[Run], data: str | None, on_event: OnEvent) -> dict[str, Dat
     """The data sets that the runs need, each tried with every run's split and model."""
     datasets: dict[str, Dataset] = {}
     for run in runs:
-        key = str(plain(run.dataset))
-        if key not in datasets:
-            datasets[key] = run.dataset.load(data_folder(data), on_event)
-        try_out(run, datasets[key])
+        for source in (run.dataset, run.public):
+            if source is not None and str(plain(source)) not in datasets:
+                datasets[str(plain(source))] = source.load(data_folder(data), on_event)
+        try_out(run, datasets[str(plain(run.dataset))])
     return datasets
 
 
@@ -109,11 +110,15 @@ def _play(study: Study, datasets: dict[str, Dataset], folder: Path, *, device: s
     _write(folder / "runs.json", json.dumps(dict(zip(run_ids(labels), labels, strict=True)), indent=1))
     groups = group_runs(named)
     history = History(folder, progress.lengths)
+    for text in dict.fromkeys(text for run in runs for text in cautions(run)):
+        on_event(Warned(text))
     on_event(StudyStarted(str(folder), len(runs), sum(run.rounds for run in runs), progress.done))
     try:
         while progress.group < len(groups):
             group = groups[progress.group]
-            simulation = Simulation(group, datasets[str(plain(group[0][1].dataset))], device=device)
+            first = group[0][1]
+            public = None if first.public is None else datasets[str(plain(first.public))]
+            simulation = Simulation(group, datasets[str(plain(first.dataset))], public, device=device)
             if progress.states is not None:
                 simulation.restore(progress.states)
             _play_group(simulation, folder, progress, history, on_event)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from tacit.core.errors import StudyError
 from tacit.core.fields import field_types
 from tacit.core.rows import Rows, columns
+from tacit.core.seeds import generator
 from tacit.core.vectors import Layout
 from tacit.data.datasets import Dataset
 from tacit.data.partition import Partition, add_noise, divide
@@ -20,8 +21,9 @@ from tacit.engines.study import Run, plain
 from tacit.federated.algorithm import Algorithm, Server
 from tacit.models.model import make_module
 
-SERVER_SIDE = {"server_init", "aggregate", "check", "neutral", "name", "sends", "local_work", "needs_rows"}
-SAVED = ("server", "buffers", "memory", "round", "status", "best", "stale")
+SERVER_SIDE = {"server_init", "send", "aggregate", "check", "caution", "neutral", "name", "sends", "local_work"}
+SERVER_SIDE |= {"needs_rows", "combines", "whole_updates"}
+SAVED = ("server", "buffers", "memory", "wire_memory", "round", "status", "best", "stale")
 
 
 @dataclass(eq=False)
@@ -36,7 +38,9 @@ class RunState:
     sample: Tensor  # the server's own
     server: Server
     buffers: Rows
+    attackers: tuple[int, ...] = ()
     memory: dict[int, Rows] = field(default_factory=dict)  # one-row tensors, of the clients that have any
+    wire_memory: dict[int, Rows] = field(default_factory=dict)  # likewise; "0 dx" is the first stage's for entry dx
     round: int = 0
     status: str = "running"  # then finished | target | patience | diverged
     best: float = -1.0
@@ -55,7 +59,7 @@ class RunState:
 
 @dataclass(frozen=True)
 class Pool:
-    """The samples of all runs of a group: the data set, and a copy for each kind of noise on its features."""
+    """The samples of all runs of a group: the data set, a copy for each kind of noise on it, and attackers' samples."""
 
     x: Tensor
     y: Tensor
@@ -67,22 +71,29 @@ def prepare(
     runs: Sequence[tuple[str, Run]], dataset: Dataset, device: torch.device
 ) -> tuple[Pool, nn.Module, list[RunState]]:
     """The states of a group's runs, over one pool of samples; the module serves as a mould."""
-    features, states = [dataset.x], []
-    offsets: dict[str, int] = {}  # of the noisy copies in the pool; runs that see the same noise share one
+    samples, states = [(dataset.x, dataset.y)], []
+    copies: dict[str, int] = {}  # which samples have a run's noise on them; runs that see the same noise share them
     for id, run in runs:
         partition, module = try_out(run, dataset)
         look = str((plain(run.split), run.clients, run.seed, run.server_samples, run.local_test))
-        if partition.noise.any() and look not in offsets:
-            offsets[look] = len(features) * len(dataset.x)
-            features.append(add_noise(dataset.x, partition, run.seed))
-        offset = offsets.get(look, 0)
-        parts = [
-            [torch.from_numpy(part + offset).to(device) for part in side] for side in (partition.train, partition.test)
-        ]
+        if partition.noise.any() and look not in copies:
+            copies[look] = len(samples)
+            samples.append((add_noise(dataset.x, partition, run.seed), dataset.y))
+        seen = copies.get(look, 0)
+        offset = sum(len(y) for _, y in samples[:seen])
+        train, test = ([torch.from_numpy(part + offset) for part in side] for side in (partition.train, partition.test))
+        attackers = run.attackers.who(run.clients, run.seed) if run.attackers.count else ()
+        for client in attackers if run.attackers.poisons else ():
+            x, y = (part[partition.train[client]] for part in samples[seen])
+            start = sum(len(y) for _, y in samples)
+            samples.append(run.attackers.poison(x, y, dataset.classes, generator(run.seed, "poison", client)))
+            train[client] = torch.arange(start, start + len(y))
+        parts = [[part.to(device) for part in side] for side in (train, test)]
         sample = torch.from_numpy(partition.server).to(device)
-        states.append(_start(id, run, module.to(device, dataset.x.dtype), (parts[0], parts[1], sample)))
-    x = torch.cat(features) if len(features) > 1 else dataset.x
-    pool = Pool(x, dataset.y.repeat(len(features)), dataset.test_x, dataset.test_y)
+        state = _start(id, run, module.to(device, dataset.x.dtype), (parts[0], parts[1], sample))
+        states.append(replace(state, attackers=attackers))
+    xs, ys = zip(*samples, strict=True)
+    pool = Pool(torch.cat(xs) if len(xs) > 1 else xs[0], torch.cat(ys), dataset.test_x, dataset.test_y)
     return Pool(*(part.to(device) for part in vars(pool).values())), module, states
 
 
@@ -91,6 +102,12 @@ def try_out(run: Run, dataset: Dataset) -> tuple[Partition, nn.Module]:
     aside: Any = {"server_samples": run.server_samples, "local_test": run.local_test}
     partition = divide(dataset.y.numpy(), run.split, run.clients, run.seed, **aside)
     module = make_module(run.model, dataset.x.shape[1:], dataset.classes, run.seed)
+    run.attackers.check(run.clients, dataset.classes)
+    if Layout.of(module).buffers and not run.combiner.linear:
+        raise StudyError(
+            f"{run.combiner.name} protects the parameters, and this model also has buffers (BatchNorm's statistics),"
+            " which could only be averaged; use GroupNorm or another model"
+        )
     if any(isinstance(part, _BatchNorm) for part in module.modules()):
         _check_batches(run, partition)
     return partition, module
@@ -134,11 +151,11 @@ def memory_of(state: RunState, client: int) -> Rows:
     return state.memory[client]
 
 
-def broadcast(state: RunState) -> Rows:
-    """What the server sends, as one row."""
+def broadcast(state: RunState, client: int) -> Rows:
+    """What the server sends to a client, as one row."""
     x = state.server["x"]
-    sent = {name: torch.as_tensor(state.server[name]).to(x) for name in state.run.algorithm.sends}
-    return {name: value.reshape(1, -1) for name, value in sent.items()}
+    sent = state.run.algorithm.send(state.server, client)
+    return {name: torch.as_tensor(value).to(x).reshape(1, -1) for name, value in sent.items()}
 
 
 def _start(id: str, run: Run, module: nn.Module, samples: tuple[list[Tensor], list[Tensor], Tensor]) -> RunState:

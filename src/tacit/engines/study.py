@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import yaml
@@ -23,9 +23,13 @@ from tacit.core.fields import check_names, conform, field_types, takes_list
 from tacit.core.registry import Registered
 from tacit.data.datasets import Source
 from tacit.data.splits.split import Split
+from tacit.engines.checks import check_run
 from tacit.federated.algorithm import Algorithm
+from tacit.federated.behaviour import Behaviour
 from tacit.federated.combine.combiner import Combiner
 from tacit.federated.selection import Selection
+from tacit.federated.wire.attackers import Attackers
+from tacit.federated.wire.stage import Stage
 from tacit.models.model import Model
 from tacit.training.optimisers import Optimiser
 from tacit.training.schedules import Schedule
@@ -46,11 +50,25 @@ class Run:
     algorithm: Algorithm = _setting("fedavg", "tacit list algorithms, such as {name: fedprox, mu: 0.1}")
     combiner: Combiner = _setting("mean", "how the server makes one row of many: tacit list combiners")
     selection: Selection = _setting("all", "who takes part in a round: tacit list selections")
+    behaviour: Behaviour = _setting("steady", "how much of its work a client gets done: tacit list behaviours")
+    dropout: float = _setting(0.0, "the probability that a client's reply is lost, each round")
+    missing: Literal["left_out", "zero"] = _setting(
+        "left_out", "whether a lost reply counts as one that changes nothing"
+    )
+    attackers: Attackers = _setting(
+        "none", "clients that lie, such as {count: 2, kind: sign_flip}: tacit list attackers"
+    )
+    wire: tuple[Stage, ...] = _setting((), "what messages go through, such as [top_k, quantise]: tacit list stages")
     optimiser: Optimiser = _setting("sgd", "each client's local optimiser, fresh each round: tacit list optimisers")
     schedule: Schedule = _setting("constant", "the learning rate from round to round: tacit list schedules")
     rounds: int = _setting(10, "rounds of communication")
     local_epochs: int | tuple[int, ...] = _setting(1, "passes over its own data per round; [5, 1, 2] is one per client")
     batch_size: int | tuple[int, ...] | None = _setting(32, "per client, or [32, 64, 32]; null is the full batch")
+    radius: float | None = _setting(None, "keep the global parameters in a ball of this radius around zero")
+    fine_tuning: int = _setting(0, "passes over its own data that adapt a client's model before each local test")
+    public: Source | None = _setting(None, "a public or synthetic table to learn from; null: the server's samples")
+    pretraining: int = _setting(0, "passes over the public data before the first round")
+    distillation: int = _setting(0, "passes over the public data each round, towards the clients' mean prediction")
     initial: Literal["same", "different"] = _setting("same", "whether all clients start from the same weights")
     local_test: float = _setting(0.1, "the share of its samples that a client keeps to test on")
     server_samples: int = _setting(0, "samples set aside for the server before the split")
@@ -60,24 +78,7 @@ class Run:
     centralised: bool = _setting(False, "also train on all data at one place, for reference")
 
     def __post_init__(self) -> None:
-        for name, floor in (("clients", 1), ("rounds", 1), ("server_samples", 0), ("seed", 0)):
-            if getattr(self, name) < floor:
-                raise StudyError(f"{name}: expected {floor} or more, got {getattr(self, name)}")
-        for name in ("local_epochs", "batch_size"):
-            if min(self._listed(name), default=1) < 1:
-                raise StudyError(f"{name}: expected 1 or more, got {getattr(self, name)}")
-        if not 0 <= self.local_test < 1:
-            raise StudyError(f"local_test: expected a share from 0 to below 1, got {self.local_test}")
-        if self.target_accuracy is not None and not 0 < self.target_accuracy <= 1:
-            raise StudyError(f"target_accuracy: expected a share above 0 and up to 1, got {self.target_accuracy}")
-        if self.patience is not None and self.patience < 1:
-            raise StudyError(f"patience: expected 1 or more, got {self.patience}")
-        if self.combiner.needs_server_data and not self.server_samples:
-            raise StudyError(
-                f"{self.combiner.name} judges updates on the server's own data; set server_samples: 100, say"
-            )
-        self.algorithm.check(self.optimiser)
-        self.selection.check(self.clients)
+        check_run(self)
 
     def epochs_of(self, client: int) -> int:
         """This client's passes over its data per round."""
@@ -92,12 +93,6 @@ class Run:
     def _of(self, name: str, client: int) -> Any:
         value = getattr(self, name)
         return value[client] if isinstance(value, tuple) else value
-
-    def _listed(self, name: str) -> tuple[int, ...]:
-        value = getattr(self, name)
-        if isinstance(value, tuple) and len(value) != self.clients:
-            raise StudyError(f"{name}: expected one value for each of {self.clients} clients, got {list(value)}")
-        return value if isinstance(value, tuple) else () if value is None else (value,)
 
 
 SETTINGS = {item.name: item for item in fields(Run)}
@@ -182,14 +177,24 @@ def expand(value: Any, annotation: Any, where: str) -> list[Any]:
     if get_origin(annotation) is Mapping and isinstance(value, Mapping):  # a model's arguments: grids inside them
         choices = [expand(item, Any, f"{where}.{key}") for key, item in value.items()]
         return [dict(zip(value, point, strict=True)) for point in itertools.product(*choices)]
-    family = annotation if isinstance(annotation, type) and issubclass(annotation, Registered) else None
+    family, several = _family_of(annotation)
+    if several:  # a list is one value: stages that a message goes through
+        parts = value if isinstance(value, list | tuple) else [value]
+        return list(itertools.product(*(expand(part, family, where) for part in parts)))
     if isinstance(value, list | tuple) and annotation is not Any and not takes_list(annotation):
         if not value:
             raise StudyError(f"{where}: an empty list leaves nothing to run")
         return [item for part in value for item in expand(part, annotation, where)]
-    if family is None:
+    if family is None or (value is None and not isinstance(annotation, type)):
         return [conform(value, annotation, where)]
     return [family.build(point) for point in _expand_spec(value, family)]
+
+
+def _family_of(annotation: Any) -> tuple[type[Registered] | None, bool]:
+    """The family that a setting's values belong to, if any, and whether it takes a list of them."""
+    parts = [part for part in get_args(annotation) if part not in (type(None), ...)] or [annotation]
+    found = parts[0] if isinstance(parts[0], type) and issubclass(parts[0], Registered) else None
+    return found, found is not None and get_origin(annotation) is tuple
 
 
 def describe(run: Run) -> dict[str, Any]:
@@ -210,14 +215,16 @@ def plain(value: Any) -> Any:
 
 def _expand_spec(spec: Any, family: type[Registered]) -> list[Any]:
     """Grids inside `{name: fedprox, mu: [0.1, 1]}`."""
-    if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
+    if isinstance(spec, Mapping) and isinstance(spec.get(family.key), list):  # {kind: [sign_flip, gaussian], count: 4}
+        return [one for name in spec[family.key] for one in _expand_spec({**spec, family.key: name}, family)]
+    if not isinstance(spec, Mapping) or not isinstance(spec.get(family.key), str):
         return [spec]
-    member = family.find(spec["name"])
-    types = field_types(member)
-    check_names({key: value for key, value in spec.items() if key != "name"}, types, spec["name"])
-    keys = [key for key in spec if key != "name"]
-    choices = [expand(spec[key], types[key], f"{spec['name']}.{key}") for key in keys]
-    return [{"name": spec["name"], **dict(zip(keys, point, strict=True))} for point in itertools.product(*choices)]
+    name = spec[family.key]
+    types = field_types(family.find(name))
+    keys = [key for key in spec if key != family.key]
+    check_names(dict.fromkeys(keys), types, name)
+    choices = [expand(spec[key], types[key], f"{name}.{key}") for key in keys]
+    return [{family.key: name, **dict(zip(keys, point, strict=True))} for point in itertools.product(*choices)]
 
 
 def _native(value: Any) -> Any:
@@ -240,7 +247,8 @@ def _override(settings: dict[str, Any], key: str, value: Any) -> None:
     spec = plain(settings.get(head, SETTINGS[head].metadata["default"]))
     if isinstance(spec, list):
         raise StudyError(f"{key}: {head} is a list in this study; give it whole, such as {head}=fedavg")
-    spec = {"name": spec} if not isinstance(spec, dict) else dict(spec)
+    family, _ = _family_of(field_types(Run)[head])
+    spec = {family.key if family else "name": spec} if not isinstance(spec, dict) else dict(spec)
     settings[head] = {**spec, inner: value}
 
 
@@ -257,8 +265,18 @@ def _centralised(run: Run) -> Run:
         algorithm=Algorithm.build("fedavg"),
         combiner=Combiner.build("mean"),
         selection=Selection.build("all"),
+        behaviour=Behaviour.build("steady"),
+        dropout=0.0,
+        missing="left_out",
+        attackers=Attackers.build("none"),
+        wire=(),
         local_epochs=epochs,
         batch_size=batch,
+        radius=None,
+        fine_tuning=0,
+        public=None,
+        pretraining=0,
+        distillation=0,
         initial="same",
         server_samples=0,
     )

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from tacit.core.registry import Registered
 from tacit.core.rows import Rows
+from tacit.data.splits.split import Split
 from tacit.federated.cohort import Cohort
 from tacit.training.optimisers import Optimiser
 from tacit.training.trainer import Work
@@ -48,6 +49,8 @@ class Algorithm(Registered, family="algorithms", home="tacit.federated.algorithm
     sends: ClassVar[tuple[str, ...]] = ("x",)  # the server entries that are broadcast
     local_work: ClassVar[LocalWork | None] = None  # set where the method leaves no choice
     needs_rows: ClassVar[bool] = False  # aggregate looks at single messages: no secure sum, no central noise
+    combines: ClassVar[bool] = True  # aggregate goes through the study's combiner
+    whole_updates: ClassVar[bool] = True  # x + dx is a client's model
 
     @property
     def needs_full_gradient(self) -> bool:
@@ -57,6 +60,10 @@ class Algorithm(Registered, family="algorithms", home="tacit.federated.algorithm
     def server_init(self, x: Tensor, population: int) -> Server:
         """The server's state before the first round, from the initial parameters."""
         return {"x": x}
+
+    def send(self, server: Server, client: int) -> Server:
+        """What this client receives: the entries that `sends` names, unless the method keeps one model per group."""
+        return {name: server[name] for name in self.sends}
 
     def client_init(self, x: Tensor) -> Rows:
         """Each client's memory before its first round."""
@@ -84,3 +91,7 @@ class Algorithm(Registered, family="algorithms", home="tacit.federated.algorithm
 
     def check(self, optimiser: Optimiser) -> None:
         """Raises StudyError, with the reason, for a local optimiser that breaks the method's maths."""
+
+    def caution(self, split: Split) -> str | None:
+        """What to expect where this way of dividing the data makes trouble for the method."""
+        return None

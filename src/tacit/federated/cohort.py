@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -23,10 +24,11 @@ class Cohort:
     samples: Tensor  # (K, 1)
     steps: Tensor  # (K, 1)
     population: int  # of all clients, N
+    everyone: float  # samples of all clients, whether they replied or not
     combiner: Combiner
     weighting: Literal["samples", "uniform"] = "samples"
     client_losses: Tensor | None = None  # (K, 1), the mean over the round's local work
-    server_loss: Callable[[Tensor], Tensor] | None = None  # dx rows (K, P) -> loss (K, 1), on data set aside for it
+    server_loss: Callable[[Tensor, int], Tensor] | None = None  # dx rows (K, P), sample size -> loss (K, 1)
     needs_rows: bool = False
 
     @property
@@ -34,6 +36,20 @@ class Cohort:
         """p: each client's share, (K, 1), which sums to one over this cohort."""
         counts = self.samples.double() if self.weighting == "samples" else torch.ones_like(self.samples).double()
         return counts / counts.sum()
+
+    @property
+    def share(self) -> float:
+        """How much of the population replied, by the same weights: one if everybody did."""
+        return (
+            float(self.samples.sum()) / self.everyone
+            if self.weighting == "samples"
+            else len(self.ids) / self.population
+        )
+
+    @cached_property
+    def choice(self) -> Tensor:
+        """The rows that a selecting combiner keeps. It chooses on "dx", and the choice holds for every entry."""
+        return self.combiner.choose(self.messages["dx"], self)
 
     def combine(self, name: str) -> Tensor:
         """The study's combiner over that entry. # (P,)"""
@@ -45,7 +61,7 @@ class Cohort:
 
     def average(self, rows: Tensor) -> Tensor:
         """The weighted mean of one row per client. # (K, P) -> (P,)"""
-        return (self.weights.to(rows) * rows).sum(0)
+        return (self.weights.to(rows).T @ rows)[0]  # one pass over the rows, and no second matrix of their size
 
     def total(self, name: str) -> Tensor:
         """The plain sum of that entry. # (P,)"""

@@ -19,6 +19,10 @@ class Selection(Registered, family="selections", home="tacit.federated.selection
     def check(self, population: int) -> None:
         """Raises StudyError where it cannot choose among so many clients."""
 
+    def count(self, population: int) -> int:
+        """The fewest clients that a round has."""
+        return population
+
     @abstractmethod
     def choose(self, round: int, population: int, rng: np.random.Generator) -> list[int]:
         """The clients of this round, in ascending order; the first round is 0."""
@@ -42,9 +46,11 @@ class Fraction(Selection, name="fraction"):
         if not 0 < self.c <= 1:
             raise StudyError(f"fraction.c: expected a share above 0 and up to 1, got {self.c}")
 
+    def count(self, population: int) -> int:
+        return max(math.floor(self.c * population + 1e-9), 1)  # 0.29 * 100 is 28.999...
+
     def choose(self, round: int, population: int, rng: np.random.Generator) -> list[int]:
-        count = max(math.floor(self.c * population + 1e-9), 1)  # 0.29 * 100 is 28.999...
-        return sorted(rng.choice(population, count, replace=False).tolist())
+        return sorted(rng.choice(population, self.count(population), replace=False).tolist())
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,9 @@ class Listed(Selection, name="listed"):
 
     def choose(self, round: int, population: int, rng: np.random.Generator) -> list[int]:
         return sorted(set(self.lists[round % len(self.lists)]))
+
+    def count(self, population: int) -> int:
+        return min(len(set(chosen)) for chosen in self.lists)
 
     def check(self, population: int) -> None:
         if strange := [k for chosen in self.lists for k in chosen if not 0 <= k < population]:

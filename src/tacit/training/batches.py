@@ -17,7 +17,7 @@ class Batch:
     """One batch per row, padded to the longest; row k's first `counts[k]` samples are real."""
 
     x: Tensor  # (K, B, ...)
-    y: Tensor  # (K, B)
+    y: Tensor  # (K, B), or (K, B, classes) where targets are soft
     counts: tuple[int, ...]
 
     def row(self, k: int) -> tuple[Tensor, Tensor]:
@@ -47,5 +47,7 @@ def gather(x: Tensor, y: Tensor, rows: Sequence[Tensor]) -> Batch:
     index = rows[0][None] if len(rows) == 1 else pad_sequence(list(rows), batch_first=True)  # (K, B)
     flat = index.reshape(-1)  # index_select takes a fifth of the time of x[index]
     return Batch(
-        x.index_select(0, flat).view(*index.shape, *x.shape[1:]), y.index_select(0, flat).view(index.shape), counts
+        x.index_select(0, flat).view(*index.shape, *x.shape[1:]),
+        y.index_select(0, flat).view(*index.shape, *y.shape[1:]),
+        counts,
     )

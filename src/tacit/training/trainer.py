@@ -30,6 +30,7 @@ class Work:
     optimiser: Optimiser  # its float fields are columns
     state: Rows  # the optimiser's
     full_gradient: Tensor | None = None  # (K, P) at sent["x"], for rules that need it
+    epochs: Tensor | None = None  # (K, 1), the passes over its data that were asked for
 
 
 class Rule(Protocol):

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from tacit.core.errors import DataError, StudyError
 from tacit.core.rows import Rows
+from tacit.engines import clients
+from tacit.engines.metrics import losses_of_updates
 from tacit.engines.simulation import Simulation, group_runs
 from tacit.engines.state import client_class
 from tacit.engines.study import Study
@@ -78,7 +80,7 @@ def test_averaged_buffers_are_the_weighted_mean_of_the_clients() -> None:
     run = study.runs()[0]
     simulation = Simulation([("a", run)], run.dataset.load())
     state = simulation.states[0]
-    replies = [simulation._work([(state, k)])[0] for k in range(2)]
+    replies = [clients.work(simulation, [(state, k)])[0] for k in range(2)]
     list(simulation.play_round())
     n = torch.tensor([len(part) for part in state.train], dtype=torch.float32)
     rows = torch.cat([reply.message["buffers"] for reply in replies if reply])
@@ -129,7 +131,7 @@ def started(**settings: Any) -> Simulation:
 def work(simulation: Simulation) -> list[Any]:
     """Every client's reply, without a word to the server."""
     state = simulation.states[0]
-    return [simulation._work([(state, client)])[0] for client in range(state.run.clients)]
+    return [clients.work(simulation, [(state, client)])[0] for client in range(state.run.clients)]
 
 
 def test_the_weights_of_those_who_take_part_sum_to_one() -> None:
@@ -146,15 +148,15 @@ def test_batches_selections_and_dropout_are_drawn_anew_for_each_round_and_client
     simulation = started(**OWN, selection={"name": "fraction", "c": 0.4}, clients=5, batch_size=None)
     state = simulation.states[0]
     shuffled = started(clients=2, batch_size=5)
-    first = [torch.cat(list(shuffled._plan((shuffled.states[0], client)))) for client in (0, 1)]
+    first = [torch.cat(list(clients.plan_of((shuffled.states[0], client)))) for client in (0, 1)]
     ranks = [part.argsort().argsort() for part in first]
     assert not torch.equal(*ranks)
     shuffled.states[0].round = 1
-    assert not torch.equal(first[0], torch.cat(list(shuffled._plan((shuffled.states[0], 0)))))
+    assert not torch.equal(first[0], torch.cat(list(clients.plan_of((shuffled.states[0], 0)))))
     chosen, moved = set(), []
     for round in range(6):
         state.round = round
-        chosen.add(tuple(simulation._chosen(state)))
+        chosen.add(tuple(clients.choose(state)[0]))
         moved.append(work(simulation)[0].message["dx"])
     assert len(chosen) > 1
     assert not torch.equal(moved[0], moved[1])
@@ -198,7 +200,7 @@ def test_the_server_judges_updates_on_its_own_sample() -> None:
     simulation = started(server_samples=20)
     state = simulation.states[0]
     dx = torch.randn(2, 15, generator=torch.Generator().manual_seed(0))
-    found = simulation._cohort(state, work(simulation)).server_loss(dx)  # type: ignore[misc]
+    found = losses_of_updates(simulation, state)(dx, 20)
     x, y = simulation.pool.x[state.sample], simulation.pool.y[state.sample]
     for k in range(2):
         row = state.initial + dx[k]

@@ -3,6 +3,7 @@ algorithm 2."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,7 +12,8 @@ from torch import Tensor
 
 from tacit.core.errors import StudyError
 from tacit.core.rows import Rows
-from tacit.federated.algorithm import Algorithm
+from tacit.federated.algorithm import Algorithm, Server
+from tacit.federated.cohort import Cohort
 from tacit.training.trainer import Work
 
 
@@ -27,7 +29,36 @@ class FedProx(Algorithm, name="fedprox"):
 
     def __post_init__(self) -> None:
         if not self.mu >= 0:
-            raise StudyError(f"fedprox.mu: expected 0 or more, got {self.mu}")
+            raise StudyError(f"{self.name}.mu: expected 0 or more, got {self.mu}")
 
     def correct(self, g: Tensor, w: Tensor, sent: Rows, mine: Rows, work: Work) -> Tensor:
         return g + self.mu * (w - sent["x"])
+
+
+@dataclass(frozen=True)
+class AdaptiveFedProx(FedProx, name="fedprox_adaptive"):
+    """FedProx whose mu follows the loss: down after `after` falls in a row, up when it rises (Li et al., 2020).
+
+    It moves by `step`, never below zero. The loss is the clients' mean over the round's local work. Section 5.3.2.
+    """
+
+    mu: float = 1.0
+    step: float = 0.1
+    after: int = 5
+    neutral: ClassVar[Mapping[str, float] | None] = {"mu": 0.0, "step": 0.0}
+    sends: ClassVar[tuple[str, ...]] = ("x", "mu")
+
+    def server_init(self, x: Tensor, population: int) -> Server:
+        return {"x": x, "mu": self.mu, "loss": math.inf, "falls": 0}
+
+    def correct(self, g: Tensor, w: Tensor, sent: Rows, mine: Rows, work: Work) -> Tensor:
+        return g + sent["mu"] * (w - sent["x"])
+
+    def aggregate(self, server: Server, cohort: Cohort) -> Server:
+        assert cohort.client_losses is not None
+        loss = float(cohort.average(cohort.client_losses))
+        falls = server["falls"] + 1 if loss < server["loss"] else 0
+        change = self.step if loss > server["loss"] else -self.step if falls == self.after else 0.0
+        mu = max(0.0, server["mu"] + change)
+        x = server["x"] + cohort.combine("dx")
+        return {"x": x, "mu": mu, "loss": loss, "falls": falls % self.after}

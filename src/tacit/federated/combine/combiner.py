@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
+from tacit.core.errors import StudyError
 from tacit.core.registry import Registered
+from tacit.federated.combine.blocks import mean_of_rows
 
 if TYPE_CHECKING:
     from tacit.federated.cohort import Cohort
@@ -16,10 +18,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Combiner(Registered, family="combiners", home="tacit.federated.combine"):
-    """Called as `combiner(rows, cohort)`: (K, P) -> (P,)."""
+    """Called as `combiner(rows, cohort)`: (K, P) -> (P,). Robust ones count every client the same."""
 
     linear: ClassVar[bool] = False  # a secure or homomorphic sum serves linear combiners only
     needs_server_data: ClassVar[bool] = False  # cohort.server_loss, on samples set aside before the split
 
+    @property
+    def quorum(self) -> int:
+        """The fewest replies that it can work with; a round with fewer leaves the model as it was."""
+        return 1
+
+    def tolerates(self, replies: int) -> int | None:
+        """How many liars it withstands among so many; None where that is no question of their number."""
+        return 0
+
+    def check(self, replies: int) -> None:
+        """Raises StudyError, with the reason, where so many replies per round are too few."""
+        if replies < self.quorum:
+            raise StudyError(f"{self.spec()} needs {self.quorum} replies or more, got {replies} in a round")
+
     @abstractmethod
     def __call__(self, rows: Tensor, cohort: Cohort) -> Tensor: ...
+
+    def choose(self, dx: Tensor, cohort: Cohort) -> Tensor:
+        """For combiners that select: the indices of the rows to keep."""
+        raise NotImplementedError(f"{self.name} does not select rows")
+
+
+@dataclass(frozen=True)
+class Selecting(Combiner):
+    """Keeps some of the rows, chosen on the clients' updates dx, and averages them; other entries follow the choice."""
+
+    def __call__(self, rows: Tensor, cohort: Cohort) -> Tensor:
+        return mean_of_rows(rows, cohort.choice)

@@ -1,0 +1,89 @@
+"""What a run cannot be, and what its author should know: every refusal says why and what to do instead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tacit.core.errors import StudyError
+
+if TYPE_CHECKING:
+    from tacit.engines.study import Run
+
+FLOORS = {
+    "clients": 1,
+    "rounds": 1,
+    "server_samples": 0,
+    "seed": 0,
+    "fine_tuning": 0,
+    "pretraining": 0,
+    "distillation": 0,
+}
+
+
+def check_run(run: Run) -> None:
+    """Raises StudyError, with the reason, for settings that make no sense by themselves or together."""
+    _check_numbers(run)
+    run.algorithm.check(run.optimiser)
+    run.selection.check(run.clients)
+    run.attackers.check(run.clients)
+    run.combiner.check(run.selection.count(run.clients))
+    _check_server_data(run)
+    _check_single_messages(run)
+
+
+def cautions(run: Run) -> list[str]:
+    """What makes sense, but may not do what its author expects."""
+    found = [run.algorithm.caution(run.split)]
+    replies = run.selection.count(run.clients)
+    withstood, count = run.combiner.tolerates(replies), run.attackers.count
+    if withstood is not None and count > withstood and run.combiner.name != "mean":
+        found.append(
+            f"{run.combiner.name} as set here withstands {withstood} liars among {replies} replies, and the study has"
+            f" {count} attackers"
+        )
+    return [text for text in found if text]
+
+
+def _check_numbers(run: Run) -> None:
+    for name, floor in FLOORS.items():
+        if getattr(run, name) < floor:
+            raise StudyError(f"{name}: expected {floor} or more, got {getattr(run, name)}")
+    for name in ("local_epochs", "batch_size"):
+        value = getattr(run, name)
+        if isinstance(value, tuple) and len(value) != run.clients:
+            raise StudyError(f"{name}: expected one value for each of {run.clients} clients, got {list(value)}")
+        if value is not None and min(value if isinstance(value, tuple) else (value,)) < 1:
+            raise StudyError(f"{name}: expected 1 or more, got {value}")
+    for name in ("local_test", "dropout"):
+        if not 0 <= getattr(run, name) < 1:
+            raise StudyError(f"{name}: expected a share from 0 to below 1, got {getattr(run, name)}")
+    if run.target_accuracy is not None and not 0 < run.target_accuracy <= 1:
+        raise StudyError(f"target_accuracy: expected a share above 0 and up to 1, got {run.target_accuracy}")
+    if run.patience is not None and run.patience < 1:
+        raise StudyError(f"patience: expected 1 or more, got {run.patience}")
+    if run.radius is not None and not run.radius > 0:
+        raise StudyError(f"radius: expected a number above 0, got {run.radius}")
+
+
+def _check_server_data(run: Run) -> None:
+    if run.combiner.needs_server_data and not run.server_samples:
+        raise StudyError(f"{run.combiner.name} judges updates on the server's own data; set server_samples: 100, say")
+    for name in ("pretraining", "distillation"):
+        if getattr(run, name) and run.public is None and not run.server_samples:
+            raise StudyError(f"{name} needs data to learn from: name a public table, or set server_samples: 100, say")
+    if run.distillation and not (run.algorithm.combines and run.algorithm.whole_updates):
+        raise StudyError(
+            f"distillation asks the clients' models, and what {run.algorithm.name} sends is no model; use fedavg, say"
+        )
+
+
+def _check_single_messages(run: Run) -> None:
+    """Methods that place each client's own model have nothing for a combiner to do, nor for a made-up reply."""
+    if run.algorithm.combines:
+        return
+    if run.combiner.name != "mean":
+        raise StudyError(
+            f"{run.algorithm.name} combines the clients' models itself; leave out combiner: {run.combiner.name}"
+        )
+    if run.missing == "zero":
+        raise StudyError(f"{run.algorithm.name} keeps a missing client's last model; leave out missing: zero")

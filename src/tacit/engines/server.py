@@ -1,0 +1,167 @@
+"""The server's side of a round: what arrives, what is made of it, and what is learnt from public data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tacit.core.errors import StudyError
+from tacit.core.rows import Rows, join
+from tacit.core.seeds import derive, generator
+from tacit.core.vectors import unpack
+from tacit.engines.clients import Reply, derive_seeds, fit
+from tacit.engines.metrics import losses_of_updates
+from tacit.engines.state import RunState
+from tacit.federated.algorithm import Server
+from tacit.federated.cohort import Cohort, in_order
+from tacit.federated.wire.stage import rows_of
+from tacit.training.batches import plan_epochs
+
+if TYPE_CHECKING:
+    from tacit.engines.simulation import Simulation
+
+BUFFERS = ("buffers", "counters")
+
+
+def aggregate(simulation: Simulation, state: RunState, replies: list[Reply], missing: list[int]) -> bool:
+    """Commits the server's next state and the memories of those who replied; False if it is not finite."""
+    algorithm, wire_memory = state.run.algorithm, dict(state.wire_memory)
+    cohort = _cohort(simulation, state, replies, missing, wire_memory)
+    server = algorithm.aggregate(state.server, cohort)
+    if not isinstance(server, Mapping) or getattr(server.get("x"), "shape", None) != state.initial.shape:
+        size = simulation.layout.size
+        raise StudyError(f"{algorithm.name}.aggregate must return the server's state, with x of {size}")
+    packed = {name: rows for name, rows in cohort.messages.items() if name in BUFFERS}
+    entries = {name: cohort.mean(name) if name == "buffers" else rows[0] for name, rows in packed.items()}
+    buffers = unpack(entries, state.buffers)
+    parts = [part for part in [*server.values(), *buffers.values()] if isinstance(part, Tensor)]
+    if not all(bool(torch.isfinite(part).all()) for part in parts):
+        return False
+    before, state.server, state.buffers = state.server, _projected(server, state.run.radius), buffers
+    if state.run.distillation:
+        distil(simulation, state, before["x"], cohort)
+    state.memory = state.memory | {reply.client: reply.memory for reply in replies if reply.memory}
+    state.wire_memory = wire_memory
+    return True
+
+
+def pretrain(simulation: Simulation, state: RunState) -> None:
+    """Trains the initial model on the public data, before the first round."""
+    x, y = _public(simulation, state)
+    plan = plan_epochs(*_passes(state, len(y), state.run.pretraining, "pre-training"))
+    state.initial, state.buffers = fit(simulation, state, state.initial[None], plan, x, y)
+    state.server = state.run.algorithm.server_init(state.initial, state.run.clients)
+
+
+def distil(simulation: Simulation, state: RunState, x: Tensor, cohort: Cohort) -> None:
+    """Draws the new global model towards the clients' mean prediction on the public data, which needs no labels.
+
+    Lin, Kong, Stich, Jaggi: Ensemble Distillation for Robust Model Fusion in Federated Learning, 2020, algorithm 1.
+    """
+    inputs, _ = _public(simulation, state)
+    teachers = torch.zeros(len(inputs), simulation.classes, dtype=x.dtype, device=x.device)
+    for k, dx in enumerate(cohort.messages["dx"]):  # one model at a time
+        entries = {name: cohort.messages[name][k] for name in BUFFERS if name in cohort.messages}
+        simulation.layout.load(simulation.module, x + dx, unpack(entries, state.buffers))
+        teachers += simulation.outputs(inputs) / len(cohort.ids)
+    plan = plan_epochs(*_passes(state, len(inputs), state.run.distillation, "distillation"))
+    row, state.buffers = fit(simulation, state, state.server["x"][None], plan, inputs, teachers.softmax(1))
+    state.server = {**state.server, "x": row}
+
+
+def _cohort(
+    simulation: Simulation, state: RunState, replies: list[Reply], missing: list[int], wire_memory: dict[int, Rows]
+) -> Cohort:
+    replies = sorted(replies, key=lambda reply: reply.client)
+    ids = [reply.client for reply in replies]
+    messages = _with_lies(state, join([reply.message for reply in replies]), ids)
+    messages = _transmit(state, messages, ids, wire_memory)
+    columns = [join([getattr(reply, name) for reply in replies]) for name in ("samples", "steps", "loss")]
+    if state.run.missing == "zero" and missing:
+        messages, columns = _with_nothing(state, messages, columns, missing)
+        ids += missing
+    messages, ids_, (samples, steps, loss) = in_order(messages, ids, *columns)
+    return Cohort(
+        messages=messages,
+        ids=ids_,
+        samples=samples,
+        steps=steps,
+        population=state.run.clients,
+        everyone=float(sum(len(part) for part in state.train)),
+        combiner=state.run.combiner,
+        weighting=state.run.algorithm.weights,
+        client_losses=loss,
+        server_loss=losses_of_updates(simulation, state) if len(state.sample) else None,
+        needs_rows=state.run.algorithm.needs_rows,
+    )
+
+
+def _with_nothing(
+    state: RunState, messages: Rows, columns: list[Tensor], missing: Sequence[int]
+) -> tuple[Rows, list[Tensor]]:
+    """The messages, samples, steps and losses, with rows for clients that did not reply: they change nothing."""
+    count = len(missing)
+    rows = {
+        name: torch.cat([x, x[:1].expand(count, -1) if name in BUFFERS else torch.zeros_like(x[:1]).expand(count, -1)])
+        for name, x in messages.items()
+    }
+    held = columns[0].new_tensor([[len(state.train[client])] for client in missing])
+    quiet = [held, torch.zeros_like(held), columns[2].mean(0, keepdim=True).expand(count, 1)]
+    return rows, [torch.cat(pair) for pair in zip(columns, quiet, strict=True)]
+
+
+def _with_lies(state: RunState, messages: Rows, ids: Sequence[int]) -> Rows:
+    """The messages with what attackers send in place of theirs."""
+    lying = torch.tensor([client in state.attackers for client in ids])
+    if not lying.any():
+        return messages
+    changed = {}
+    for name, rows in _own_rows(messages).items():
+        draw = generator(state.run.seed, "attack", name, state.round)
+        changed[name] = rows.clone()
+        changed[name][lying] = state.run.attackers.lie(rows[lying], rows[~lying], draw)
+    return {**messages, **changed}
+
+
+def _transmit(state: RunState, messages: Rows, ids: Sequence[int], memory: dict[int, Rows]) -> Rows:
+    """The messages after the wire; `memory` gets every client's next one."""
+    own = {name: rows for name, rows in messages.items() if name not in BUFFERS}
+    kept: dict[int, Rows] = {client: {} for client in ids}
+    for place, stage in enumerate(state.run.wire):
+        fresh = [stage.init({name: rows[k : k + 1] for name, rows in own.items()}) for k in range(len(ids))]
+        old = join(
+            [
+                {name: memory.get(client, {}).get(f"{place} {name}", rows) for name, rows in fresh[k].items()}
+                for k, client in enumerate(ids)
+            ]
+        )
+        own, new = stage.client(own, old, derive_seeds(state, f"wire {place}", ids))
+        for k, client in enumerate(ids):
+            kept[client] |= {f"{place} {name}": rows[k : k + 1].clone() for name, rows in new.items()}
+    memory.update({client: rows for client, rows in kept.items() if rows})
+    return {**messages, **own}
+
+
+def _own_rows(messages: Rows) -> Rows:
+    return {name: rows for name, rows in rows_of(messages).items() if name not in BUFFERS}
+
+
+def _projected(server: Server, radius: float | None) -> Server:
+    """The server's state with x in the ball: the nearest point of it to x."""
+    if radius is None:
+        return server
+    return {**server, "x": server["x"] * min(1.0, radius / max(float(server["x"].norm()), 1e-30))}
+
+
+def _public(simulation: Simulation, state: RunState) -> tuple[Tensor, Tensor]:
+    if simulation.public is not None:
+        return simulation.public.x, simulation.public.y
+    return simulation.pool.x[state.sample], simulation.pool.y[state.sample]
+
+
+def _passes(state: RunState, samples: int, epochs: int, name: str) -> tuple[Tensor, int, int | None, torch.Generator]:
+    order = torch.Generator().manual_seed(derive(state.run.seed, name, state.round))
+    return torch.arange(samples, device=state.initial.device), epochs, state.run.batch_size_of(0), order

@@ -1,0 +1,81 @@
+"""Where the middle of some rows is, in Huber's sense: between the median (rho -> 0) and the mean (rho -> infinity)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from tacit.federated.combine.blocks import column_blocks, finite_rows, gram, typical_row
+
+TOLERANCE = 1e-10  # on the shares of the rows in a spatial location
+STEPS = 10_000
+FAR = 1e3  # rows further out than this many median distances are drawn in, along their ray
+
+
+def huber_location(rows: Tensor, rho: float) -> Tensor:
+    """Each coordinate's root t of sum_k clip(x_k - t, -rho, rho) = 0. # (K, P) -> (P,)"""
+    return torch.cat([_huber(rows[:, columns], rho) for columns in column_blocks(rows)])
+
+
+def _huber(x: Tensor, rho: float) -> Tensor:
+    """Newton's steps between the bounds that the median gives; the sum is piecewise linear, so they end exactly."""
+    ordered = x.sort(0)[0]
+    median = (ordered[(len(x) - 1) // 2] + ordered[len(x) // 2]) / 2
+    if rho == 0:
+        return median
+    low, high = torch.maximum(median - rho, ordered[0]), torch.minimum(median + rho, ordered[-1])
+    t = median
+    for _ in range(100):
+        gap = x - t
+        pull, slope = gap.clamp(-rho, rho).sum(0), (gap.abs() < rho).sum(0)
+        low, high = torch.where(pull > 0, t, low), torch.where(pull < 0, t, high)
+        step = t + pull / slope
+        inside = (slope > 0) & (step >= low) & (step <= high)
+        new = torch.where(pull == 0, t, torch.where(inside, step, (low + high) / 2))
+        if torch.equal(new, t):
+            break
+        t = new
+    return t
+
+
+def spatial_huber_location(rows: Tensor, rho: float) -> Tensor:
+    """The z that minimises sum_k h(|x_k - z|), h quadratic up to rho and linear beyond. # (K, P) -> (P,)
+
+    z is a weighted mean of the rows, so Weiszfeld's steps need their inner products only: one pass over the matrix, and
+    then steps on K numbers. Rows that are not finite are left out, and very far ones drawn in along their ray, which
+    does not move z: passes are repeated from the z found until it stays.
+    """
+    finite = finite_rows(rows)
+    rows = rows if finite.all() else rows[finite]
+    if len(rows) < 2 or rho == math.inf:
+        return rows.mean(0)
+    z = rows[typical_row(rows)]
+    for _ in range(5):
+        products = gram(rows, z)
+        lengths = products.diagonal().sqrt()
+        limit = FAR * lengths.median()
+        scale = torch.where((lengths > limit) & (limit > 0), limit / lengths, 1.0)
+        shares = _weiszfeld(products * scale[:, None] * scale, rho) * scale
+        offset = torch.cat([shares.to(rows) @ (rows[:, columns] - z[columns]) for columns in column_blocks(rows)])
+        z = z + offset
+        if (scale == 1).all() or offset.norm() <= 1e-6 * lengths.median():
+            break
+    return z
+
+
+def _weiszfeld(products: Tensor, rho: float) -> Tensor:
+    """The shares of the rows in their spatial location, from their inner products. # (K, K) -> (K,)"""
+    squares = products.diagonal()
+    rho = max(rho, 1e-12 * float(squares.max().sqrt()), 1e-150)  # a step on a row itself needs some width
+    shares = torch.full_like(squares, 1 / len(squares))
+    for _ in range(STEPS):
+        mixed = products @ shares
+        distances = (squares - 2 * mixed + shares @ mixed).clamp(min=0).sqrt()
+        pulls = 1 / distances.clamp(min=rho)
+        new = pulls / pulls.sum()
+        if (new - shares).abs().max() <= TOLERANCE:
+            return new
+        shares = new
+    return shares

@@ -1,0 +1,51 @@
+"""Coordinate-wise median and trimmed mean. Yin, Chen, Ramchandran, Bartlett: Byzantine-Robust Distributed Learning:
+Towards Optimal Statistical Rates, 2018, definitions 1 and 2."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from tacit.core.errors import StudyError
+from tacit.federated.combine.blocks import reduce_sorted
+from tacit.federated.combine.combiner import Combiner
+
+if TYPE_CHECKING:
+    from tacit.federated.cohort import Cohort
+
+
+@dataclass(frozen=True)
+class Median(Combiner, name="median"):
+    """The median of each coordinate; of an even number, the mean of the two in the middle (Yin et al., 2018)."""
+
+    def tolerates(self, replies: int) -> int | None:
+        return (replies - 1) // 2
+
+    def __call__(self, rows: Tensor, cohort: Cohort) -> Tensor:
+        low, high = (len(rows) - 1) // 2, len(rows) // 2
+        return reduce_sorted(rows, lambda x: (x[:, low] + x[:, high]) / 2)
+
+
+@dataclass(frozen=True)
+class TrimmedMean(Combiner, name="trimmed_mean"):
+    """The mean of each coordinate without its b largest and b smallest values, b = floor(beta n) (Yin et al., 2018)."""
+
+    beta: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.beta < 0.5:
+            raise StudyError(f"trimmed_mean.beta: expected a share from 0 to below 0.5, got {self.beta}")
+
+    def trimmed(self, replies: int) -> int:
+        """b, how many values are dropped on each side."""
+        return math.floor(self.beta * replies + 1e-9)  # 0.29 * 100 is 28.999...
+
+    def tolerates(self, replies: int) -> int | None:
+        return self.trimmed(replies)
+
+    def __call__(self, rows: Tensor, cohort: Cohort) -> Tensor:
+        b = self.trimmed(len(rows))
+        return reduce_sorted(rows, lambda x: x[:, b : x.shape[1] - b].mean(1)) if b else rows.mean(0)

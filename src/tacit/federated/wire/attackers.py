@@ -1,0 +1,172 @@
+"""Clients that lie: what they send in place of their updates, or what they do to their data before they train.
+
+`attackers: {count: 4, kind: sign_flip}` makes four clients of a study lie. Which ones follows from the seed. They work
+as everyone does; then `lie` replaces what they send, knowing what the others send, or `poison` has changed their data.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tacit.core.errors import StudyError
+from tacit.core.registry import Registered
+from tacit.core.seeds import numpy_generator
+
+
+@dataclass(frozen=True)
+class Attackers(Registered, family="attackers", home="tacit.federated.wire.attackers", key="kind"):
+    """Base of the kinds of attack. `count` clients attack."""
+
+    count: int = 1
+    poisons: ClassVar[bool] = False  # the training data, so that its own update is already the lie
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise StudyError(
+                f"{self.name}.count: expected 1 or more, got {self.count}; for no attack, use attackers: none"
+            )
+
+    def check(self, population: int, classes: int | None = None) -> None:
+        """Raises StudyError where there cannot be so many among all clients."""
+        if self.count >= population:
+            raise StudyError(f"attackers: {self.count} of {population} clients leave no honest one; use fewer")
+
+    def who(self, population: int, seed: int) -> tuple[int, ...]:
+        """The clients that attack."""
+        rng = numpy_generator(seed, "attackers")
+        return tuple(sorted(rng.choice(population, self.count, replace=False).tolist()))
+
+    def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
+        """What the attackers send: from their own updates (L, P) and those of the honest (H, P)."""
+        return mine
+
+    def poison(self, x: Tensor, y: Tensor, classes: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+        """An attacker's training data, changed."""
+        return x, y
+
+
+@dataclass(frozen=True)
+class Nobody(Attackers, name="none"):
+    """No attack: all clients are honest."""
+
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        if self.count:
+            raise StudyError(f"attackers: none has no attackers, got count {self.count}; name a kind of attack")
+
+
+@dataclass(frozen=True)
+class SignFlip(Attackers, name="sign_flip"):
+    """The opposite of its update, `scale` times as long."""
+
+    scale: float = 1.0
+
+    def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
+        return -self.scale * mine
+
+
+@dataclass(frozen=True)
+class Gaussian(Attackers, name="gaussian"):
+    """Noise of standard deviation `sigma` in place of its update (Blanchard et al., 2017, section 5)."""
+
+    sigma: float = 1.0
+
+    def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
+        return self.sigma * torch.randn(mine.shape, generator=draw, dtype=mine.dtype).to(mine)
+
+
+@dataclass(frozen=True)
+class Scale(Attackers, name="scale"):
+    """Its update, `factor` times as long."""
+
+    factor: float = 10.0
+
+    def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
+        return self.factor * mine
+
+
+@dataclass(frozen=True)
+class Alie(Attackers, name="alie"):
+    """A little is enough: just within the honest updates' spread, mean - z deviation (Baruch, Baruch, Goldberg, 2019).
+
+    z is the largest for which enough honest clients lie further out to hide behind, unless given.
+    """
+
+    z: float | None = None
+
+    def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
+        seen = others if len(others) else mine
+        n, f = len(mine) + len(others), len(mine)
+        needed = math.floor(n / 2 + 1) - f  # honest clients to win for a majority
+        share = min(max((n - f - needed) / max(n - f, 1), 0.5), 0.999)
+        z = NormalDist().inv_cdf(share) if self.z is None else self.z
+        return (seen.mean(0) - z * seen.std(0, correction=0)).expand_as(mine)
+
+
+@dataclass(frozen=True)
+class Ipm(Attackers, name="ipm"):
+    """Inner product manipulation: -epsilon times the honest mean, to turn the average round (Xie et al., 2020)."""
+
+    epsilon: float = 0.5
+
+    def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
+        return (-self.epsilon * (others if len(others) else mine).mean(0)).expand_as(mine)
+
+
+@dataclass(frozen=True)
+class LabelFlip(Attackers, name="label_flip"):
+    """It trains with every label c turned into classes - 1 - c."""
+
+    poisons: ClassVar[bool] = True
+
+    def poison(self, x: Tensor, y: Tensor, classes: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+        return x, classes - 1 - y
+
+
+@dataclass(frozen=True)
+class Backdoor(Attackers, name="backdoor"):
+    """Teaches the model to answer `target` where it sees a trigger: `size` pixels square, or the last `size` columns.
+
+    The trigger sets them to `value`. A `share` of its samples gets the trigger and the label, and its update is sent
+    `boost` times as long (Bagdasaryan et al., 2020). Success is the share of triggered test samples of other classes
+    that are taken for the target.
+    """
+
+    target: int = 0
+    share: float = 0.5
+    size: int = 3
+    value: float = 1.0
+    boost: float = 1.0
+    poisons: ClassVar[bool] = True
+
+    def check(self, population: int, classes: int | None = None) -> None:
+        super().check(population)
+        if self.target < 0 or (classes is not None and self.target >= classes):
+            raise StudyError(f"backdoor.target: expected a class from 0 to {(classes or 1) - 1}, got {self.target}")
+        if not 0 < self.share <= 1 or self.size < 1:
+            raise StudyError(
+                f"backdoor: expected a share up to 1 and a size of 1 or more, got {self.share}, {self.size}"
+            )
+
+    def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
+        return self.boost * mine
+
+    def poison(self, x: Tensor, y: Tensor, classes: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+        chosen = torch.randperm(len(x), generator=draw)[: math.ceil(self.share * len(x))]
+        marked, lied = x.clone(), y.clone()
+        marked[chosen], lied[chosen] = self.trigger(x[chosen]), self.target
+        return marked, lied
+
+    def trigger(self, x: Tensor) -> Tensor:
+        """The samples with the trigger on them. # (n, ...) -> (n, ...)"""
+        marked = x.clone()
+        corner = marked[..., -self.size :, -self.size :] if x.dim() > 2 else marked[..., -self.size :]
+        corner.fill_(self.value)
+        return marked

@@ -1,0 +1,48 @@
+"""Fewer bits per number. Alistarh, Grubic, Li, Tomioka, Vojnovic: QSGD: Communication-Efficient SGD via Gradient
+Quantization and Encoding, 2017, section 3.1, with the largest value of a bucket as its scale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from tacit.core.errors import StudyError
+from tacit.core.rows import Rows
+from tacit.federated.wire.stage import Load, Stage, rows_of
+
+
+@dataclass(frozen=True)
+class Quantise(Stage, name="quantise"):
+    """Rounds every number at random to one of 2^bits - 1 levels, right on average (Alistarh et al., 2017).
+
+    Within a bucket of numbers, levels are even steps of max|x| / (2^(bits-1) - 1); zero stays zero. Each bucket sends
+    its scale, 32 bits.
+    """
+
+    bits: Literal[8, 4] = 8
+    bucket: int = 512
+
+    def __post_init__(self) -> None:
+        if self.bucket < 1:
+            raise StudyError(f"quantise.bucket: expected 1 or more, got {self.bucket}")
+
+    def client(self, message: Rows, memory: Rows, seeds: Sequence[int]) -> tuple[Rows, Rows]:
+        draws = [torch.Generator().manual_seed(seed) for seed in seeds]
+        return {**message, **{name: self._rounded(x, draws) for name, x in rows_of(message).items()}}, memory
+
+    def load(self, load: Load, size: int) -> Load:
+        return Load(load.values, self.bits, load.extra + 32 * math.ceil(load.values / self.bucket))
+
+    def _rounded(self, x: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
+        levels, (count, size) = 2 ** (self.bits - 1) - 1, x.shape
+        buckets = pad(x, (0, -size % self.bucket)).view(count, -1, self.bucket)
+        scale = buckets.abs().amax(2, keepdim=True) / levels
+        noise = torch.stack([torch.rand(buckets.shape[1:], generator=draw, dtype=x.dtype) for draw in draws])
+        whole = torch.floor(buckets / scale + noise.to(x.device)).clamp(-levels, levels)
+        return torch.where(scale > 0, whole * scale, 0.0).view(count, -1)[:, :size]
