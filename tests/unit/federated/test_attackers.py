@@ -1,0 +1,171 @@
+"""Clients that lie, in a whole study and alone."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+from typing import Any
+
+import pytest
+import torch
+from playground import simulate, tiny_dataset
+
+from tacit.core.errors import StudyError
+from tacit.engines import clients
+from tacit.engines.simulation import Simulation
+from tacit.engines.study import Study
+from tacit.federated.wire.attackers import Attackers, Backdoor
+
+D = torch.float64
+HONEST = torch.tensor([[1.0, 2.0], [3.0, 6.0], [5.0, 1.0]], dtype=D)
+MINE = torch.tensor([[4.0, -4.0], [2.0, 2.0]], dtype=D)
+
+
+def lie(**spec: Any) -> torch.Tensor:
+    return Attackers.build({"count": 2, **spec}).lie(MINE, HONEST, torch.Generator().manual_seed(0))
+
+
+def test_each_lie_is_what_it_says() -> None:
+    torch.testing.assert_close(lie(kind="sign_flip", scale=10), -10 * MINE)
+    torch.testing.assert_close(lie(kind="scale", factor=3), 3 * MINE)
+    torch.testing.assert_close(lie(kind="ipm", epsilon=0.5), torch.tensor([[-1.5, -1.5]] * 2, dtype=D))
+    assert torch.equal(lie(kind="label_flip"), MINE)
+    torch.testing.assert_close(lie(kind="backdoor", boost=2), 2 * MINE)
+
+
+def test_noise_has_the_deviation_asked_for_and_forgets_the_update() -> None:
+    attack = Attackers.build({"kind": "gaussian", "sigma": 3})
+    noise = attack.lie(torch.full((2, 5000), 1e6, dtype=D), HONEST, torch.Generator().manual_seed(1))
+    assert abs(noise.std().item() - 3) < 0.1
+    assert abs(noise.mean().item()) < 0.2
+
+
+def test_a_little_is_enough_hides_behind_the_honest() -> None:
+    """n = 5, f = 2: s = floor(3.5) - 2 = 1 honest client to win, so z = Phi^-1((3 - 1) / 3)."""
+    z = NormalDist().inv_cdf(2 / 3)
+    expected = HONEST.mean(0) - z * torch.tensor(HONEST.numpy().std(axis=0))
+    torch.testing.assert_close(lie(kind="alie"), expected.expand(2, 2))
+    torch.testing.assert_close(lie(kind="alie", z=0.0), HONEST.mean(0).expand(2, 2))
+
+
+def test_the_seed_says_who_attacks() -> None:
+    attack = Attackers.build({"kind": "sign_flip", "count": 4})
+    assert len(attack.who(15, 0)) == 4
+    assert attack.who(15, 0) == attack.who(15, 0) != attack.who(15, 1)
+
+
+def started(**settings: Any) -> Simulation:
+    run = Study("small", clients=4, rounds=1, **settings).runs()[0]
+    return Simulation([("a", run)], tiny_dataset(120))
+
+
+def test_only_the_attackers_messages_change() -> None:
+    """One round of the mean, by hand: the honest updates, and the flipped one."""
+    simulation = started(attackers={"kind": "sign_flip", "scale": 3}, model="linear")
+    state = simulation.states[0]
+    dx = torch.cat([clients.work(simulation, [(state, k)])[0].message["dx"] for k in range(4)])  # type: ignore[union-attr]
+    dx[list(state.attackers)] *= -3
+    list(simulation.play_round())
+    torch.testing.assert_close(state.server["x"], state.initial + dx.mean(0))
+    assert len(state.attackers) == 1
+
+
+def test_label_flip_changes_the_attackers_training_labels_and_nothing_else() -> None:
+    clean, flipped = started(), started(attackers={"kind": "label_flip", "count": 2})
+    one, other = clean.states[0], flipped.states[0]
+    for k in range(4):
+        x, y = (clean.pool.x[one.train[k]], clean.pool.y[one.train[k]])
+        lied = flipped.pool.y[other.train[k]]
+        assert torch.equal(lied, 2 - y if k in other.attackers else y)
+        assert torch.equal(flipped.pool.x[other.train[k]], x)
+        assert torch.equal(one.test[k], other.test[k])
+
+
+def test_poisoned_clients_see_their_own_noise_too() -> None:
+    """Feature noise and poisoning together: an attacker's features are those it would have had."""
+    noise = {"name": "feature_noise", "sigma": 2.0}
+    clean, flipped = started(split=noise), started(split=noise, attackers={"kind": "label_flip", "count": 2})
+    for k in range(4):
+        own = [s.pool.x[s.states[0].train[k]] for s in (clean, flipped)]
+        assert torch.equal(*own)
+
+
+@pytest.mark.parametrize("shape", [(6,), (1, 5, 5)])
+def test_the_trigger_marks_a_share_of_the_samples_and_names_the_target(shape: tuple[int, ...]) -> None:
+    attack = Backdoor(target=2, share=0.3, size=2, value=7.0)
+    x, y = torch.zeros(10, *shape), torch.zeros(10, dtype=torch.long)
+    marked, lied = attack.poison(x, y, 3, torch.Generator().manual_seed(0))
+    touched = marked.flatten(1).any(1)
+    assert touched.sum() == 3
+    assert torch.equal(lied == 2, touched)
+    assert (marked == 7).sum() == 3 * 2 ** (len(shape) - 1 or 1)
+    assert not x.any()
+    corner = marked[..., -2:, -2:] if len(shape) == 3 else marked[..., -2:]
+    assert (corner == 7).flatten(1).all(1).sum() == 3
+
+
+def test_backdoor_success_is_recorded_and_boosting_raises_it() -> None:
+    study: Any = {
+        "dataset": "digits",
+        "model": "mlp",
+        "clients": 5,
+        "rounds": 6,
+        "optimiser": {"name": "sgd", "lr": 0.2},
+    }
+    open_, shut = (
+        simulate(attackers={"kind": "backdoor", "target": 1, "boost": boost, "size": 3}, **study).records[-1]  # type: ignore[attr-defined]
+        for boost in (5, 0)
+    )
+    assert open_["backdoor"] > 0.8
+    assert shut["backdoor"] < 0.3
+    assert shut["accuracy"] > 0.5
+    assert "backdoor" not in simulate(**study).records[-1]  # type: ignore[attr-defined]
+
+
+def test_fairness_is_among_the_honest() -> None:
+    attack = {"kind": "sign_flip"}
+    record = simulate(tiny_dataset(120), clients=4, attackers=attack).records[-1]  # type: ignore[attr-defined]
+    honest = [c["test_accuracy"] for c in record["clients"] if not c["attacker"]]
+    assert len(honest) == 3
+    assert record["worst"] == min(honest)
+    assert record["local_accuracy"] == pytest.approx(sum(honest) / 3)
+
+
+@pytest.mark.parametrize(
+    "combiner",
+    [
+        "median",
+        "geometric_median",
+        {"name": "trimmed_mean", "beta": 0.3},
+        {"name": "krum", "f": 2},
+        {"name": "zeno", "b": 2},
+    ],
+)
+def test_robust_rules_learn_where_the_mean_does_not(combiner: Any) -> None:
+    study: Any = {
+        "clients": 9,
+        "rounds": 30,
+        "local_epochs": 2,
+        "server_samples": 12,
+        "attackers": {"kind": "sign_flip", "count": 2, "scale": 20},
+    }
+    mean, robust = (simulate(combiner=c, **study).records[-1] for c in ("mean", combiner))  # type: ignore[attr-defined]
+    assert robust["accuracy"] > 0.75
+    assert mean["accuracy"] is None or mean["accuracy"] < 0.6
+
+
+def test_a_study_file_may_list_kinds_of_attack() -> None:
+    study = Study(clients=15, attackers={"count": 4, "kind": ["sign_flip", "gaussian"]})
+    assert [run.attackers.name for run in study.runs()] == ["sign_flip", "gaussian"]
+    again = Study(**study.to_dict())
+    assert again.runs() == study.runs()
+
+
+def test_attackers_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(StudyError, match="4 of 4 clients leave no honest one"):
+        Study(clients=4, attackers={"kind": "alie", "count": 4})
+    with pytest.raises(StudyError, match="expected a class from 0 to 2, got 9"):
+        started(attackers={"kind": "backdoor", "target": 9})
+    with pytest.raises(StudyError, match="count: expected 1 or more, got 0; for no attack, use attackers: none"):
+        Study(attackers={"kind": "alie", "count": 0})
+    with pytest.raises(StudyError, match="did you mean sign_flip"):
+        Study(attackers={"kind": "sign_flop"})
