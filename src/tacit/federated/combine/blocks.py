@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-CELLS = 1 << 20  # of a block: large enough for a good matrix product, small enough for the cache
+CELLS = 1 << 19  # of a block: large enough for a good matrix product, small enough for the cache
 
 
 def column_blocks(rows: Tensor, cells: int = CELLS) -> Iterator[slice]:
@@ -21,7 +21,12 @@ def mean_of_rows(rows: Tensor, chosen: Tensor) -> Tensor:
     """The mean of some rows; the others do not count, whatever they hold. # (K, P), (m,) -> (P,)"""
     if len(chosen) == 1:
         return rows[int(chosen)].clone()
-    return torch.cat([rows[chosen, columns].mean(0) for columns in column_blocks(rows)])
+    weights = torch.zeros(len(rows), dtype=rows.dtype, device=rows.device)
+    weights[chosen] = 1 / len(chosen)
+    mean = weights @ rows  # one pass
+    if mean.isfinite().all():
+        return mean
+    return torch.cat([rows[chosen, columns].mean(0) for columns in column_blocks(rows)])  # zero times NaN is NaN
 
 
 def reduce_sorted(rows: Tensor, reduce: Callable[[Tensor], Tensor]) -> Tensor:
@@ -45,20 +50,22 @@ def reduce_sorted(rows: Tensor, reduce: Callable[[Tensor], Tensor]) -> Tensor:
 def gram(rows: Tensor, centre: Tensor) -> Tensor:
     """(X - c) (X - c)^T in double precision, of products in the rows' own. # (K, P), (P,) -> (K, K)"""
     total = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
+    room: Tensor | None = None  # one block for all: fresh memory would cost as much as the product
     for columns in column_blocks(rows):
-        block = rows[:, columns] - centre[columns]
-        block = block if block.device.type == "cpu" else block.double()  # a GPU may round products to TF32
+        part = rows[:, columns]
+        fits = room is not None and room.shape == part.shape
+        room = torch.sub(part, centre[columns], out=room) if fits else part - centre[columns]
+        block = room if room.device.type == "cpu" else room.double()  # a GPU may round products to TF32
         total += block @ block.T
     return total
 
 
-def typical_row(rows: Tensor) -> Tensor:
-    """The index of a row of median length: with a minority of liars, none that is longer than all honest ones."""
-    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1).nan_to_num(nan=torch.inf)
-    return lengths.argsort(stable=True)[(int(lengths.isfinite().sum()) - 1) // 2]
-
-
-def finite_rows(rows: Tensor) -> Tensor:
-    """Which rows have a finite length: whatever sends NaN, or numbers whose squares overflow, does not. # (K,)"""
+def row_lengths(rows: Tensor) -> Tensor:
+    """Each row's length, infinite for rows that hold NaN or numbers whose squares overflow. # (K, P) -> (K,)"""
     lengths: Tensor = torch.linalg.vector_norm(rows, dim=1)
-    return lengths.isfinite()
+    return lengths.nan_to_num(nan=torch.inf, posinf=torch.inf)
+
+
+def typical(lengths: Tensor) -> Tensor:
+    """The index of the median of the finite lengths: with a minority of liars, no longer than all honest ones."""
+    return lengths.argsort(stable=True)[max(0, int(lengths.isfinite().sum()) - 1) // 2]

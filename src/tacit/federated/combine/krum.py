@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import StudyError
-from tacit.federated.combine.blocks import finite_rows, gram, typical_row
+from tacit.federated.combine.blocks import gram, row_lengths, typical
 from tacit.federated.combine.combiner import Selecting
 
 if TYPE_CHECKING:
@@ -73,9 +73,8 @@ def krum_scores(rows: Tensor, f: int) -> Tensor:
     """
     if len(rows) <= 2 * f + 2:
         raise StudyError(f"krum needs n > 2f + 2 rows, got n={len(rows)} for f={f}")
-    finite = finite_rows(rows)
-    nearest = len(rows) - f - 2
-    centre, precision = typical_row(rows), torch.finfo(rows.dtype).eps
+    lengths, nearest = row_lengths(rows), len(rows) - f - 2
+    finite, centre, precision = lengths.isfinite(), typical(lengths), torch.finfo(rows.dtype).eps
     for attempt in range(2):
         products = gram(rows, rows[centre])
         squares = products.diagonal()

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from tacit.federated.combine.blocks import column_blocks, finite_rows, gram, typical_row
+from tacit.federated.combine.blocks import column_blocks, gram, row_lengths, typical
 
 TOLERANCE = 1e-10  # on the shares of the rows in a spatial location
 STEPS = 10_000
@@ -47,20 +47,23 @@ def spatial_huber_location(rows: Tensor, rho: float) -> Tensor:
     then steps on K numbers. Rows that are not finite are left out, and very far ones drawn in along their ray, which
     does not move z: passes are repeated from the z found until it stays.
     """
-    finite = finite_rows(rows)
-    rows = rows if finite.all() else rows[finite]
+    lengths = row_lengths(rows)
+    if not (finite := lengths.isfinite()).all():
+        rows, lengths = rows[finite], lengths[finite]
     if len(rows) < 2 or rho == math.inf:
         return rows.mean(0)
-    z = rows[typical_row(rows)]
+    z = rows[typical(lengths)]
     for _ in range(5):
         products = gram(rows, z)
         lengths = products.diagonal().sqrt()
         limit = FAR * lengths.median()
         scale = torch.where((lengths > limit) & (limit > 0), limit / lengths, 1.0)
         shares = _weiszfeld(products * scale[:, None] * scale, rho) * scale
+        if (scale == 1).all():
+            return shares.to(rows) @ rows
         offset = torch.cat([shares.to(rows) @ (rows[:, columns] - z[columns]) for columns in column_blocks(rows)])
         z = z + offset
-        if (scale == 1).all() or offset.norm() <= 1e-6 * lengths.median():
+        if offset.norm() <= 1e-6 * lengths.median():
             break
     return z
 

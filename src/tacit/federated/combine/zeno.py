@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import StudyError
+from tacit.federated.combine.blocks import row_lengths
 from tacit.federated.combine.combiner import Selecting
 
 if TYPE_CHECKING:
@@ -60,8 +61,9 @@ class Zeno(Selecting, name="zeno"):
         """Each update's descent on the server's sample, less a penalty on its size. # (K, P) -> (K,)"""
         if cohort.server_loss is None:
             raise StudyError("zeno judges updates on the server's own data; set server_samples: 100, say")
-        losses = cohort.server_loss(torch.cat([torch.zeros_like(dx[:1]), dx]), self.batch_size)[:, 0].double()
-        squares = torch.linalg.vector_norm(dx, dim=1, dtype=torch.float64).square() / self.gamma**2
+        before, after = (  # on the same sample, which the round fixes
+            cohort.server_loss(rows, self.batch_size)[:, 0].double() for rows in (torch.zeros_like(dx[:1]), dx)
+        )
+        squares = (row_lengths(dx).double() / self.gamma) ** 2
         penalty = self.rho * squares / (dx.shape[1] if self.norm == "mean" else 1)
-        scores: Tensor = losses[0] - losses[1:] - penalty
-        return scores.nan_to_num(nan=-torch.inf)
+        return (before - after - penalty).nan_to_num(nan=-torch.inf)
