@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tacit.core.errors import TacitError as TacitError
-    from tacit.core.events import OnEvent
+    from tacit.core.events import Event, OnEvent
     from tacit.engines.results import Results as Results
     from tacit.engines.study import Study as Study
 
@@ -34,7 +35,6 @@ def run(
 ) -> Results:
     """Runs a study, or the study in a file, into a folder (by default a new one under `runs/`), with its report."""
     from tacit.core.errors import StudyError
-    from tacit.core.events import ignore
     from tacit.engines.runner import new_folder, run_study
     from tacit.engines.study import Study
 
@@ -43,7 +43,7 @@ def run(
     study = Study.of(study)
     place = Path(folder).expanduser() if folder is not None else new_folder(study)
     with _resumable(place):
-        run_study(study, place, data=data, device=device, on_event=on_event or ignore)
+        run_study(study, place, data=data, device=device, on_event=on_event or _warn)
     return _conclude(place)
 
 
@@ -51,13 +51,20 @@ def resume(
     folder: str | Path, *, data: str | None = None, device: str = "cpu", on_event: OnEvent | None = None
 ) -> Results:
     """Goes on where the study in this folder was stopped, to the same bits as if it never was."""
-    from tacit.core.events import ignore
     from tacit.engines.runner import resume_study
 
     place = Path(folder).expanduser()
     with _resumable(place):
-        resume_study(place, data=data, device=device, on_event=on_event or ignore)
+        resume_study(place, data=data, device=device, on_event=on_event or _warn)
     return _conclude(place)
+
+
+def _warn(event: Event) -> None:
+    """The listener of those who bring none: cautions become Python's warnings."""
+    from tacit.core.events import Warned
+
+    if isinstance(event, Warned):
+        warnings.warn(event.text, stacklevel=5)
 
 
 @contextmanager

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from types import TracebackType
 from typing import Any, Self
 
-from tacit.core.events import Downloading, Event, RoundFinished, RunFinished, StudyStarted
+from tacit.core.events import Downloading, Event, RoundFinished, RunFinished, StudyStarted, Warned
 
 
 class Display:
     """Renders an engine's events; `on_event` is the callback."""
 
-    def __init__(self, *, shown: bool) -> None:
-        self.shown, self.folder, self.played, self.since = shown, "", 0, 0.0
+    def __init__(self, *, shown: bool, quiet: bool = False) -> None:
+        self.shown, self.quiet, self.folder, self.played, self.since = shown, quiet, "", 0, 0.0
         self.bar: Any = None
         self.tasks: dict[str, Any] = {}
 
@@ -48,6 +49,8 @@ class Display:
     def on_event(self, event: Event) -> None:
         if isinstance(event, StudyStarted):
             self.folder = event.folder
+        if isinstance(event, Warned) and not self.quiet:
+            print(f"note: {event.text}", file=sys.stderr)
         if not self.bar:
             return
         match event:

@@ -38,7 +38,7 @@ def run_command(
     study = None if resume else read_study(arguments or [])
     if resume and (arguments or out):
         raise StudyError("--resume goes on with the study as it was; it takes no study file, overrides or --out")
-    display = Display(shown=sys.stderr.isatty() and not quiet)
+    display = Display(shown=sys.stderr.isatty() and not quiet, quiet=quiet)
     try:
         with display:
             options: dict[str, Any] = {"data": data, "device": device, "on_event": display.on_event}
@@ -75,17 +75,17 @@ def _show(results: Results) -> None:
     from tacit.cli.terminal import console
 
     screen, several = console(), results.seeds > 1
-    means, deviations = results.table(), results.table(statistic="std")
-    title = "Global test accuracy after the last round"
-    screen.print(f"{title}, mean and deviation over {results.seeds} seeds" if several else title, style="bold")
-    table = Table(box=None, pad_edge=False)
-    table.add_column("algorithm", overflow="fold")
-    for split in means.columns:
-        table.add_column(str(split), justify="right", overflow="fold")
-    for name in means.index:
-        cells = zip(means.loc[name], deviations.loc[name], strict=True)
-        table.add_row(str(name), *(_cell(mean, deviation, several) for mean, deviation in cells))
-    screen.print(table)
+    for metric, title in results.titles.items():
+        means, deviations = results.table(metric), results.table(metric, "std")
+        screen.print(f"{title}, mean and deviation over {results.seeds} seeds" if several else title, style="bold")
+        table = Table(box=None, pad_edge=False)
+        table.add_column("method", overflow="fold")
+        for column in means.columns:
+            table.add_column(str(column), justify="right", overflow="fold")
+        for name in means.index:
+            cells = zip(means.loc[name], deviations.loc[name], strict=True)
+            table.add_row(str(name), *(_cell(mean, deviation, several) for mean, deviation in cells))
+        screen.print(table)
     for one in results.summary().itertuples():
         if one.status == "diverged":
             screen.print(f"{one.run} diverged in round {one.round}: its numbers grew without bound", highlight=False)

@@ -38,7 +38,7 @@ def local_metrics(simulation: Simulation, state: RunState, replies: Sequence[Rep
     """Each client's metrics: on its training samples as it worked through them, on its local test afterwards.
 
     `local_accuracy`, `worst` and `spread` are the mean, the least and the standard deviation of the honest clients'
-    local test accuracies. Where clients use models of their own, `central_accuracy` is that mean with the global model.
+    local test accuracies, each with the model it uses; `central_accuracy` is that mean with the global model.
     """
     trained = {reply.client: reply for reply in replies}
     nothing: Tests = [(None, None)] * state.run.clients
@@ -51,9 +51,8 @@ def local_metrics(simulation: Simulation, state: RunState, replies: Sequence[Rep
     ]
     known = _honest_accuracies(state, tested)
     spread = statistics.pstdev(known) if known else None
-    found = {"local_accuracy": _average(known), "worst": min(known, default=None), "spread": spread}
-    found |= {"central_accuracy": _average(_honest_accuracies(state, central))} if own else {}
-    return {**found, "clients": clients}
+    means = {"local_accuracy": _average(known), "central_accuracy": _average(_honest_accuracies(state, central))}
+    return {**means, "worst": min(known, default=None), "spread": spread, "clients": clients}
 
 
 def losses_of_updates(simulation: Simulation, state: RunState) -> Callable[[Tensor, int], Tensor]:

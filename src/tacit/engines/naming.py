@@ -36,13 +36,26 @@ def run_ids(labels: Sequence[dict[str, Any]]) -> list[str]:
     return [f"{k:03d}-{slug[:80]}" for k, slug in enumerate(slugs)]
 
 
+def table_columns(labels: Sequence[dict[str, Any]]) -> str:
+    """The setting that a table has its columns for: the split, or the attackers where only they vary."""
+    proper = [label for label in labels if label["algorithm"] != "centralised"] or labels
+    return "attackers" if "attackers" in proper[0] and len({label["split"] for label in proper}) == 1 else "split"
+
+
 def row_names(labels: Sequence[dict[str, Any]]) -> list[str]:
-    """What a run is called in a table with a column per split that averages over seeds."""
-    rest = [{key: value for key, value in label.items() if key not in (*ALWAYS, "seed")} for label in labels]
-    return [
-        ", ".join([label["algorithm"], *(f"{key}={_text(value)}" for key, value in others.items())])
-        for label, others in zip(labels, rest, strict=True)
-    ]
+    """What a run is called in a table that averages over seeds: whatever varies but the column's setting."""
+    skipped = {"algorithm", "split", "seed", table_columns(labels)}
+    central = [label for label in labels if label["algorithm"] == "centralised"]
+    single = len({label["algorithm"] for label in labels} - {"centralised"}) == 1
+    same = {key for key in labels[0] if len({str(label[key]) for label in central}) == 1}  # says nothing of a reference
+
+    def name(label: dict[str, Any]) -> str:
+        reference = label in central
+        rest = [key for key in label if key not in skipped and not (reference and key in same)]
+        parts = [f"{key}={_text(label[key])}" for key in rest]
+        return ", ".join(parts if parts and single and not reference else [label["algorithm"], *parts])
+
+    return [name(label) for label in labels]
 
 
 def _part(key: str, text: str) -> str:

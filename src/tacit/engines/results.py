@@ -14,10 +14,18 @@ from tacit.core.errors import DataError, StudyError, suggest
 from tacit.core.files import replacing
 from tacit.data.datasets import data_folder
 from tacit.engines import checkpoint
+from tacit.engines.checks import cautions
 from tacit.engines.history import read_lines
-from tacit.engines.naming import row_names
+from tacit.engines.naming import row_names, table_columns
 from tacit.engines.study import Run, Study
 from tacit.models.model import make_module
+
+TITLES = {
+    "accuracy": "Global test accuracy after the last round",
+    "local_accuracy": "Clients' own tests, each with the model it uses",
+    "central_accuracy": "Clients' own tests, all with the global model",
+    "backdoor": "Backdoor success",
+}
 
 
 class Results:
@@ -71,8 +79,13 @@ class Results:
         rows = [{**self.labels[r["run"]], **{k: r[k] for k in keys}, **c} for r in self.records for c in r["clients"]]
         return pd.DataFrame(rows)
 
+    @property
+    def cautions(self) -> list[str]:
+        """What a reader of the results should know about the combinations in the study."""
+        return list(dict.fromkeys(text for run in self.runs.values() for text in cautions(run)))
+
     def summary(self) -> pd.DataFrame:
-        """A row per run: where it ended, and its best round."""
+        """A row per run: where it ended, its best round, what it cost, and the accuracy that a megabyte sent buys."""
         rounds = self.frame()
         if rounds.empty:
             return rounds
@@ -82,12 +95,26 @@ class Results:
         last.insert(place, "best_accuracy", by_run["accuracy"].max())
         for name in ("bytes_up", "bytes_down", "seconds"):
             last[name] = by_run[name].sum()
+        last["accuracy_per_mb"] = last["accuracy"] / (last["bytes_up"] / 1e6).where(last["bytes_up"] > 0)
         return last.reset_index()
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """What each run is called in a table: its algorithm and whatever varies but the split and the seed."""
+        """What each run is called in a table: its algorithm and whatever varies beside, but for the seed."""
         return dict(zip(self.labels, row_names(list(self.labels.values())), strict=True))
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """The metrics that are worth a table here; those of clients where some of them have models of their own."""
+        summary = self.summary()
+        alike = summary["local_accuracy"].equals(summary["central_accuracy"])
+        skipped = ("local_accuracy", "central_accuracy") if alike else ()
+        return {metric: title for metric, title in TITLES.items() if metric in summary and metric not in skipped}
+
+    @property
+    def columns(self) -> str:
+        """The setting that the tables have their columns for."""
+        return table_columns(list(self.labels.values()))
 
     @property
     def seeds(self) -> int:
@@ -95,19 +122,20 @@ class Results:
         return len({label.get("seed") for label in self.labels.values()})
 
     def table(self, metric: str = "accuracy", statistic: str = "mean") -> pd.DataFrame:
-        """The last round's metric, a column per split: its mean over the seeds, or `std` and so on.
+        """The last round's metric, a column per split (or per attack, if that is what varies): its mean over the seeds.
 
-        A cell is empty where a run diverged, whatever the other seeds did.
+        `statistic` may be `std` and so on. A cell is empty where a run diverged, whatever the other seeds did.
         """
         summary = self.summary()
         if metric not in summary:
             raise StudyError(f"there is no metric {metric!r}; {suggest(metric, summary.columns)}")
         summary["algorithm"] = summary["run"].map(self.names)
         values = summary[metric].where(summary["status"] != "diverged")
-        cells = values.groupby([summary["algorithm"], summary["split"]], sort=False)
+        column = self.columns
+        cells = values.groupby([summary["algorithm"], summary[column]], sort=False)
         found = cells.agg(statistic).where(cells.apply(lambda cell: cell.notna().all()))
-        rows, columns = summary["algorithm"].unique(), summary["split"].unique()
-        return found.unstack("split").reindex(index=rows, columns=columns)
+        rows, columns = summary["algorithm"].unique(), summary[column].unique()
+        return found.unstack(column).reindex(index=rows, columns=columns)
 
     def best(self) -> str:
         """The run with the best last accuracy."""

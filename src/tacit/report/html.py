@@ -13,8 +13,13 @@ import pandas as pd
 
 from tacit.core.files import replacing
 from tacit.engines.results import Results
-from tacit.report.plots import draw_clients, draw_rounds
+from tacit.report.plots import draw_clients, draw_cost, draw_rounds
 
+TEXTS = {
+    "local_accuracy": "The mean of the clients' local test accuracies, with a model of their own where they have one.",
+    "central_accuracy": "The same clients and samples, all with the global model.",
+    "backdoor": "The share of triggered test samples that are taken for the attackers' target; the lowest in bold.",
+}
 SHOWN_PANELS = 12  # of clients' curves; all of them are in clients.csv
 
 
@@ -30,7 +35,8 @@ def write_report(results: Results) -> Path:
 def _contents(results: Results) -> dict[str, Any]:
     summary = results.summary()
     rounds, clients = (
-        table.assign(algorithm=table["run"].map(results.names)) for table in (results.frame(), results.client_frame())
+        table.assign(algorithm=table["run"].map(results.names), split=table[results.columns])
+        for table in (results.frame(), results.client_frame())
     )
     if results.seeds > 1:  # client k holds other samples under another seed
         clients = clients[clients["seed"] == clients["seed"].iloc[0]]
@@ -40,14 +46,16 @@ def _contents(results: Results) -> dict[str, Any]:
         "name": results.study.name,
         "runs": len(results.runs),
         "seeds": results.seeds,
-        "table": _table_rows(results.table(), results.table(statistic="std")),
-        "splits": list(results.table().columns),
+        "cautions": results.cautions,
+        "tables": [_table(results, metric, title) for metric, title in results.titles.items()],
+        "columns": results.columns,
         "summary": _number_texts(summary.drop(columns=["loss"])),
         "stopped": summary[~summary["status"].isin(["finished", "running"])][["run", "status", "round"]].to_dict(
             "records"
         ),
         "accuracy": draw_rounds(rounds, "accuracy", ylabel="global test accuracy"),
         "loss": draw_rounds(rounds, "loss", ylabel="global test loss"),
+        "cost": draw_cost(rounds),
         "clients": draw_clients(few, "test_accuracy", ylabel="local test accuracy"),
         "hidden_panels": max(0, pairs - SHOWN_PANELS),
         "study": results.study.to_yaml(),
@@ -55,14 +63,20 @@ def _contents(results: Results) -> dict[str, Any]:
     }
 
 
+def _table(results: Results, metric: str, title: str) -> dict[str, Any]:
+    means = results.table(metric)
+    rows = _table_rows(means, results.table(metric, "std"), lowest=metric == "backdoor")
+    return {"title": title, "text": TEXTS.get(metric, ""), "columns": list(means.columns), "rows": rows}
+
+
 def _first_pairs(clients: pd.DataFrame) -> pd.DataFrame:
     pairs = clients[["algorithm", "split"]].drop_duplicates().head(SHOWN_PANELS)
     return clients.merge(pairs, on=["algorithm", "split"])
 
 
-def _table_rows(means: pd.DataFrame, deviations: pd.DataFrame) -> list[dict[str, Any]]:
+def _table_rows(means: pd.DataFrame, deviations: pd.DataFrame, *, lowest: bool = False) -> list[dict[str, Any]]:
     """The comparison, with the best of each column marked."""
-    best = means.max()
+    best = means.min() if lowest else means.max()
 
     def cell(name: Any, split: Any) -> dict[str, Any]:
         mean, deviation = float(means.loc[name, split]), float(deviations.loc[name, split])

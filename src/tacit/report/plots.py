@@ -27,7 +27,7 @@ def draw_rounds(rounds: pd.DataFrame, metric: str, *, ylabel: str) -> str:
         for panel in panels.values():
             panel.plot(reference, label="centralised", color="#777777", linestyle="--")
     for k, algorithm in enumerate(rounds["algorithm"].unique()):
-        style = {"color": COLOURS[k % len(COLOURS)], "linestyle": DASHES[k // len(COLOURS) % len(DASHES)]}
+        style = _style(k)
         mine = rounds[rounds["algorithm"] == algorithm]
         for split, panel in panels.items():
             by_round = mine[mine["split"] == split].groupby("round")[metric]
@@ -36,7 +36,28 @@ def draw_rounds(rounds: pd.DataFrame, metric: str, *, ylabel: str) -> str:
                 panel.fill_between(
                     by_round.min().index, by_round.min(), by_round.max(), color=style["color"], alpha=0.15
                 )
+    if metric == "loss" and rounds[metric].max() > 50 * rounds[metric].median():  # one that grows hides all others
+        for panel in panels.values():
+            _logarithmic(panel, "y")
     _label(figure, panels, ylabel)
+    return to_svg(figure)
+
+
+def draw_cost(rounds: pd.DataFrame) -> str:
+    """Accuracy against the megabytes that all clients have sent so far, a panel per split and a line per algorithm."""
+    rounds = rounds[~rounds["algorithm"].str.startswith("centralised")]
+    rounds = rounds.assign(sent=rounds.groupby("run", sort=False)["bytes_up"].cumsum() / 1e6)
+    figure, panels = _panels(list(rounds["split"].unique()))
+    for k, algorithm in enumerate(rounds["algorithm"].unique()):
+        mine = rounds[rounds["algorithm"] == algorithm]
+        for split, panel in panels.items():
+            by_round = mine[mine["split"] == split].groupby("round")[["sent", "accuracy"]].mean()
+            by_round = by_round[by_round["sent"] > 0]  # a method that sends nothing has no place on the axis
+            if len(by_round):
+                panel.plot(by_round["sent"], by_round["accuracy"], label=algorithm, **_style(k))
+    for panel in panels.values():
+        _logarithmic(panel, "x")
+    _label(figure, panels, "global test accuracy", "megabytes sent")
     return to_svg(figure)
 
 
@@ -75,13 +96,29 @@ def _panels(titles: list[str]) -> tuple[Figure, dict[str, Any]]:
     return figure, dict(zip(titles, axes.flat, strict=False))
 
 
-def _label(figure: Figure, panels: dict[str, Any], ylabel: str) -> None:
+def _logarithmic(panel: Any, axis: str) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    panel.set(**{f"{axis}scale": "log"})
+    ruler = getattr(panel, f"{axis}axis")
+    low, high = ruler.get_view_interval()
+    ruler.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 50 * low else (1,), numticks=6))
+    ruler.set_major_formatter("{x:g}")
+    ruler.set_minor_formatter(NullFormatter())
+
+
+def _style(place: int) -> dict[str, Any]:
+    return {"color": COLOURS[place % len(COLOURS)], "linestyle": DASHES[place // len(COLOURS) % len(DASHES)]}
+
+
+def _label(figure: Figure, panels: dict[str, Any], ylabel: str, xlabel: str = "round") -> None:
     for title, panel in panels.items():
         panel.set_title(title, fontsize=10)
         panel.grid(alpha=0.3)
-        panel.set_xlabel("round")
+        panel.set_xlabel(xlabel)
         panel.tick_params(labelbottom=True)
-        panel.xaxis.get_major_locator().set_params(integer=True)
+        if xlabel == "round":
+            panel.xaxis.get_major_locator().set_params(integer=True)
     next(iter(panels.values())).set_ylabel(ylabel)
     handles = {
         text: line for panel in panels.values() for line, text in zip(*panel.get_legend_handles_labels(), strict=True)

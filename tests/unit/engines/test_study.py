@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tacit.core.errors import StudyError, TacitError
-from tacit.engines.naming import label_runs, row_names, run_ids
+from tacit.engines.naming import label_runs, row_names, run_ids, table_columns
 from tacit.engines.study import Study, describe
 from tacit.federated.algorithms.fedprox import FedProx
 
@@ -71,7 +71,20 @@ def test_a_models_arguments_may_hold_a_grid() -> None:
 def test_clients_that_vary_are_named_beside_a_centralised_reference() -> None:
     labels = label_runs(Study(clients=[2, 3], centralised=True).runs())
     assert [label["clients"] for label in labels] == [2, 3, 1]
-    assert row_names(labels) == ["fedavg, clients=2", "fedavg, clients=3", "centralised, clients=1"]
+    assert row_names(labels) == ["clients=2", "clients=3", "centralised"]
+    several = label_runs(Study(algorithm=["fedavg", "fedprox"], rounds=[2, 3], centralised=True).runs())
+    assert row_names(several)[0] == "fedavg, rounds=2"
+    assert row_names(several)[-1] == "centralised, rounds=3"
+
+
+def test_tables_have_a_column_per_attack_where_only_attacks_vary() -> None:
+    attacks = ["none", {"kind": "sign_flip"}]
+    labels = label_runs(Study(combiner=["mean", "median"], attackers=attacks).runs())
+    assert table_columns(labels) == "attackers"
+    assert row_names(labels) == ["combiner=mean", "combiner=mean", "combiner=median", "combiner=median"]
+    both = label_runs(Study(split=["iid", "quantity_skew"], attackers=attacks).runs())
+    assert table_columns(both) == "split"
+    assert row_names(both)[1] == "attackers=sign_flip"
 
 
 def test_equal_points_of_the_grid_are_run_once() -> None:
