@@ -13,7 +13,7 @@ from tacit.core.errors import StudyError
 from tacit.core.rows import Rows, columns, join, pick, replaced
 from tacit.core.seeds import derive, generator, numpy_generator
 from tacit.core.vectors import pack
-from tacit.engines.state import RunState, broadcast, client_class, client_view, memory_of
+from tacit.engines.state import RunState, broadcast, client_view, memory_of
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.algorithms.fedavg import FedAvg
 from tacit.models.model import make_module
@@ -77,13 +77,6 @@ def personal_model(simulation: Simulation, state: RunState, client: int) -> tupl
     order = generator(state.run.seed, "fine-tuning", client, state.round)
     plan = plan_epochs(state.train[client], epochs, state.run.batch_size_of(client), order)
     return fit(simulation, state, row, plan, simulation.pool.x, simulation.pool.y)
-
-
-def is_personal(state: RunState) -> bool:
-    """Whether clients are tested on models of their own, and not all on the global one."""
-    cls = type(state.run.algorithm)
-    own = client_class(cls).personal is not Algorithm.personal or cls.send is not Algorithm.send
-    return own or state.run.fine_tuning > 0
 
 
 def fit(simulation: Simulation, state: RunState, row: Tensor, plan: Plan, x: Tensor, y: Tensor) -> tuple[Tensor, Rows]:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from tacit.core.seeds import generator
-from tacit.engines.clients import Reply, is_personal, personal_model
-from tacit.engines.state import RunState
+from tacit.engines.clients import Reply, personal_model
+from tacit.engines.state import RunState, is_personal
 from tacit.federated.wire.attackers import Backdoor
 from tacit.training.evaluation import evaluate
 
@@ -42,7 +42,7 @@ def local_metrics(simulation: Simulation, state: RunState, replies: Sequence[Rep
     """
     trained = {reply.client: reply for reply in replies}
     nothing: Tests = [(None, None)] * state.run.clients
-    going, own = state.status == "running", is_personal(state)
+    going, own = state.status == "running", is_personal(state.run)
     central = _central_tests(simulation, state) if going else nothing
     tested = _personal_tests(simulation, state) if going and own else central
     clients = [
@@ -89,7 +89,7 @@ def _client_record(
         "test_loss": test[0],
         "test_accuracy": test[1],
     }
-    found |= {"central_accuracy": central} if is_personal(state) else {}
+    found |= {"central_accuracy": central} if is_personal(state.run) else {}
     return found | ({"attacker": client in state.attackers} if state.attackers else {})
 
 

@@ -17,6 +17,7 @@ from tacit.engines import checkpoint
 from tacit.engines.checks import cautions
 from tacit.engines.history import read_lines
 from tacit.engines.naming import row_names, table_columns
+from tacit.engines.state import is_personal
 from tacit.engines.study import Run, Study
 from tacit.models.model import make_module
 
@@ -107,8 +108,8 @@ class Results:
     def titles(self) -> dict[str, str]:
         """The metrics that are worth a table here; those of clients where some of them have models of their own."""
         summary = self.summary()
-        alike = summary["local_accuracy"].equals(summary["central_accuracy"])
-        skipped = ("local_accuracy", "central_accuracy") if alike else ()
+        alone = any(is_personal(run) for run in self.runs.values())
+        skipped = () if alone else ("local_accuracy", "central_accuracy")
         return {metric: title for metric, title in TITLES.items() if metric in summary and metric not in skipped}
 
     @property

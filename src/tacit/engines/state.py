@@ -143,6 +143,13 @@ def client_view(states: Sequence[RunState], like: Tensor) -> Algorithm:
     return columns(algorithms, client_class(type(algorithms[0])), like)
 
 
+def is_personal(run: Run) -> bool:
+    """Whether clients are tested on models of their own, and not all on the global one."""
+    cls = type(run.algorithm)
+    own = client_class(cls).personal is not Algorithm.personal or cls.send is not Algorithm.send
+    return own or run.fine_tuning > 0
+
+
 def memory_of(state: RunState, client: int) -> Rows:
     """The client's memory, as it was after its last accepted reply, or new."""
     if client not in state.memory:
