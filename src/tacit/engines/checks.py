@@ -76,6 +76,12 @@ def _check_server_data(run: Run) -> None:
             f"distillation asks the clients' models, and what {run.algorithm.name} sends is no model; use fedavg, say"
         )
 
+    if run.distillation and not run.combiner.linear:
+        raise StudyError(
+            f"distillation asks all clients' models, past {run.combiner.name}, so a liar would be heard after all;"
+            " use combiner: mean, or no distillation"
+        )
+
 
 def _check_single_messages(run: Run) -> None:
     """Methods that place each client's own model have nothing for a combiner to do, nor for a made-up reply."""
@@ -87,3 +93,5 @@ def _check_single_messages(run: Run) -> None:
         )
     if run.missing == "zero":
         raise StudyError(f"{run.algorithm.name} keeps a missing client's last model; leave out missing: zero")
+    if run.radius is not None:
+        raise StudyError(f"{run.algorithm.name} has more models than the global one; leave out radius")

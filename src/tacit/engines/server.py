@@ -40,9 +40,10 @@ def aggregate(simulation: Simulation, state: RunState, replies: list[Reply], mis
     parts = [part for part in [*server.values(), *buffers.values()] if isinstance(part, Tensor)]
     if not all(bool(torch.isfinite(part).all()) for part in parts):
         return False
-    before, state.server, state.buffers = state.server, _projected(server, state.run.radius), buffers
+    before, state.server, state.buffers = state.server, server, buffers
     if state.run.distillation:
         distil(simulation, state, before["x"], cohort)
+    state.server = _projected(state.server, state.run.radius)
     state.memory = state.memory | {reply.client: reply.memory for reply in replies if reply.memory}
     state.wire_memory = wire_memory
     return True

@@ -118,6 +118,8 @@ def test_the_model_is_projected_onto_the_ball() -> None:
     kept = simulate(tiny_dataset(), rounds=1, radius=0.5).states[0].server["x"]
     first = simulate(tiny_dataset(), rounds=1).states[0].server["x"]
     torch.testing.assert_close(kept, 0.5 * first / first.norm())
+    taught = simulate(tiny_dataset(), rounds=2, radius=0.5, server_samples=9, distillation=2).states[0].server["x"]
+    torch.testing.assert_close(taught.norm().item(), 0.5)
     wide = simulate(tiny_dataset(), rounds=5, radius=1e3).states[0].server["x"]
     assert torch.equal(wide, free)
 
@@ -286,6 +288,8 @@ def test_clients_use_the_mu_that_they_are_sent() -> None:
         ({"pretraining": 1}, "pretraining needs data to learn from: name a public table, or set server_samples"),
         ({"distillation": 1}, "distillation needs data to learn from"),
         ({"distillation": 1, "server_samples": 9, "algorithm": "fednova"}, "what fednova sends is no model"),
+        ({"distillation": 1, "server_samples": 9, "combiner": "median"}, "past median, so a liar would be heard"),
+        ({"radius": 1, "algorithm": "clustered"}, "clustered has more models than the global one"),
         ({"radius": 0}, "radius: expected a number above 0"),
         ({"dropout": 1}, "dropout: expected a share from 0 to below 1"),
         ({"fine_tuning": -1}, "fine_tuning: expected 0 or more"),
