@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,8 @@ def test_the_page_runs_as_it_stands(page: Path, tmp_path: Path, monkeypatch: pyt
         if file:
             (tmp_path / file).write_text(code)
         elif kind == "python":
-            with contextlib.redirect_stdout(io.StringIO()) as out:
+            with contextlib.redirect_stdout(io.StringIO()) as out, warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # a study's cautions
                 exec(compile(code, page.name, "exec"), names)
             printed = out.getvalue()
         elif kind == "sh":

@@ -85,8 +85,9 @@ class Registered(ABC):
         settings = {cls.key: spec} if isinstance(spec, str) else dict(spec) if isinstance(spec, Mapping) else {}
         name = settings.pop(cls.key, None)
         if not isinstance(name, str):
+            example = next(iter(cls.known()), "...")
             singular = cls.family.removesuffix("s")
-            raise StudyError(f"{singular}: expected a {cls.key} or {{{cls.key}: ..., settings}}, got {spec!r}")
+            raise StudyError(f"{singular}: expected a {cls.key} or {{{cls.key}: {example}, settings}}, got {spec!r}")
         member = cls.find(name)
         types = field_types(member)
         check_names(settings, types, name)

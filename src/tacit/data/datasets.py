@@ -11,7 +11,7 @@ import hashlib
 import os
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -39,6 +39,9 @@ class Dataset:
     test_x: Tensor = field(repr=False)
     test_y: Tensor = field(repr=False)
     labels: tuple[str, ...]
+    columns: tuple[str, ...] = ()  # the features' names, where they have any
+    centre: Tensor | None = field(default=None, repr=False)  # what was subtracted from them, and then divided by
+    spread: Tensor | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for part, x, y in (("training", self.x, self.y), ("test", self.test_x, self.test_y)):
@@ -55,11 +58,6 @@ class Dataset:
     @property
     def classes(self) -> int:
         return len(self.labels)
-
-    def to(self, device: torch.device) -> Dataset:
-        """The same on another device."""
-        parts = {name: getattr(self, name).to(device) for name in ("x", "y", "test_x", "test_y")}
-        return replace(self, **parts)
 
     def fingerprint(self) -> str:
         """Tells this data from any other."""
@@ -273,12 +271,16 @@ def split_off_test(
     train = np.setdiff1d(np.arange(len(y)), test)
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
         features = np.asarray(x, dtype=np.float32)
+    moments: dict[str, Tensor] = {}
     if standardise:
-        spread = features[train].std(0)
-        features = (features - features[train].mean(0)) / np.where(spread > 0, spread, 1)
+        centre, spread = features[train].mean(0), features[train].std(0)
+        spread = np.where(spread > 0, spread, 1)
+        features = (features - centre) / spread
+        moments = {"centre": torch.from_numpy(centre), "spread": torch.from_numpy(spread)}
     parts = torch.from_numpy(features), to_labels(codes)
     names = tuple(labels or [str(label) for label in classes])
-    return Dataset(name, parts[0][train], parts[1][train], parts[0][test], parts[1][test], names)
+    sides = (parts[0][train], parts[1][train], parts[0][test], parts[1][test])
+    return Dataset(name, *sides, names, **moments)  # type: ignore[arg-type]
 
 
 def to_pixels(images: NDArray[np.uint8]) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,8 @@ class Table(Source, name="table"):
             raise DataError(
                 f"{path}: infinite values in {', '.join(map(str, features.columns[odd]))}; mend or drop them"
             )
-        return split_off_test(path.name, x, table[self.target].to_numpy(), share=self.test_share)
+        made = split_off_test(path.name, x, table[self.target].to_numpy(), share=self.test_share)
+        return replace(made, columns=tuple(map(str, features.columns)))
 
     def _find(self, folder: Path | None) -> Path:
         """The file as named, from here or from the data folder."""

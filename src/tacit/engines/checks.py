@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tacit.core.errors import StudyError
+from tacit.federated.algorithms.fednova import FedNova
+from tacit.federated.algorithms.scaffold import Scaffold
+from tacit.federated.combine.median import TrimmedMean
 
 if TYPE_CHECKING:
     from tacit.engines.study import Run
 
+WEIGHTS = ("samples", "uniform")
 FLOORS = {
     "clients": 1,
     "rounds": 1,
@@ -29,18 +34,44 @@ def check_run(run: Run) -> None:
     run.combiner.check(run.selection.count(run.clients))
     _check_server_data(run)
     _check_single_messages(run)
+    _check_start(run)
 
 
-def cautions(run: Run) -> list[str]:
-    """What makes sense, but may not do what its author expects."""
-    found = [run.algorithm.caution(run.split)]
-    replies = run.selection.count(run.clients)
-    withstood, count = run.combiner.tolerates(replies), run.attackers.count
-    if withstood is not None and count > withstood and run.combiner.name != "mean":
+def cautions(runs: Sequence[Run]) -> list[str]:
+    """What makes sense, but may not do what its author expects; each said once."""
+    found = [text for run in runs for text in _cautions(run)]
+    uneven = [run for run in runs if run.split.name != "iid" and not run.centralised]
+    by_weights = {kind: [run.algorithm.name for run in uneven if run.algorithm.weights == kind] for kind in WEIGHTS}
+    if all(by_weights.values()):
+        samples, uniform = (", ".join(dict.fromkeys(names)) for names in by_weights.values())
         found.append(
-            f"{run.combiner.name} as set here withstands {withstood} liars among {replies} replies, and the study has"
-            f" {count} attackers"
+            f"clients count by their samples in {samples}, and all the same in {uniform}, as in their papers;"
+            " set weights to compare like with like"
         )
+    return list(dict.fromkeys(found))
+
+
+def _cautions(run: Run) -> list[str]:
+    found = [run.algorithm.caution(run.split)]
+    rule, replies = run.combiner, run.selection.count(run.clients)
+    withstood, liars = rule.tolerates(replies), run.attackers.count
+    if withstood is not None and liars > withstood and not rule.linear:
+        found.append(
+            f"{rule.name} as set here withstands {withstood} of {replies} replies that lie, and the study has"
+            f" {liars} attacker{'s' if liars > 1 else ''}"
+        )
+    if isinstance(rule, TrimmedMean) and rule.beta and not withstood:
+        found.append(f"trimmed_mean drops floor(beta n) replies a side, which of {replies} is none; use a larger beta")
+    expected = replies * (1 - run.dropout)
+    if run.missing == "left_out" and expected < rule.quorum:
+        found.append(
+            f"{rule.name} needs {rule.quorum} replies, and with dropout {run.dropout:g} a round has {expected:.1f};"
+            " rounds with fewer change nothing"
+        )
+    if run.algorithm.name == "local" and (run.wire or run.attackers.count):
+        found.append("local sends nothing, so neither the wire nor what attackers send can change it")
+    if run.public is not None and not (run.pretraining or run.distillation):
+        found.append("public data are named, and neither pretraining nor distillation uses them")
     return [text for text in found if text]
 
 
@@ -68,10 +99,17 @@ def _check_numbers(run: Run) -> None:
 def _check_server_data(run: Run) -> None:
     if run.combiner.needs_server_data and not run.server_samples:
         raise StudyError(f"{run.combiner.name} judges updates on the server's own data; set server_samples: 100, say")
+    if run.combiner.needs_server_data and not run.algorithm.whole_updates:
+        raise StudyError(
+            f"{run.combiner.name} tries every update on the server's data, and {run.algorithm.name} sends a part of it,"
+            " per step; use another combiner or algorithm"
+        )
     for name in ("pretraining", "distillation"):
         if getattr(run, name) and run.public is None and not run.server_samples:
             raise StudyError(f"{name} needs data to learn from: name a public table, or set server_samples: 100, say")
-    if run.distillation and not (run.algorithm.combines and run.algorithm.whole_updates):
+    if run.distillation and not run.algorithm.combines:
+        raise StudyError(f"distillation is for one global model, which {run.algorithm.name} is not; use fedavg, say")
+    if run.distillation and not run.algorithm.whole_updates:
         raise StudyError(
             f"distillation asks the clients' models, and what {run.algorithm.name} sends is no model; use fedavg, say"
         )
@@ -83,13 +121,25 @@ def _check_server_data(run: Run) -> None:
         )
 
 
+def _check_start(run: Run) -> None:
+    """Methods that read gradients off an update need one that starts where the server said."""
+    if run.initial == "same":
+        return
+    if isinstance(run.algorithm, FedNova | Scaffold):
+        raise StudyError(
+            f"{run.algorithm.name} reads gradients off w - x, so clients must start at x; leave out initial: different"
+        )
+    if run.pretraining:
+        raise StudyError("pretraining has no effect where clients start from weights of their own; use initial: same")
+
+
 def _check_single_messages(run: Run) -> None:
     """Methods that place each client's own model have nothing for a combiner to do, nor for a made-up reply."""
     if run.algorithm.combines:
         return
     if run.combiner.name != "mean":
         raise StudyError(
-            f"{run.algorithm.name} combines the clients' models itself; leave out combiner: {run.combiner.name}"
+            f"{run.algorithm.name} does not leave the averaging to a combiner; leave out combiner: {run.combiner.name}"
         )
     if run.missing == "zero":
         raise StudyError(f"{run.algorithm.name} keeps a missing client's last model; leave out missing: zero")

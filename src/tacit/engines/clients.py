@@ -76,17 +76,20 @@ def personal_model(simulation: Simulation, state: RunState, client: int) -> tupl
         return row[0], state.buffers
     order = generator(state.run.seed, "fine-tuning", client, state.round)
     plan = plan_epochs(state.train[client], epochs, state.run.batch_size_of(client), order)
-    return fit(simulation, state, row, plan, simulation.pool.x, simulation.pool.y)
+    data = simulation.pool.x, simulation.pool.y
+    return fit(simulation, state, row, plan, data, f"fine-tuning {client}")
 
 
-def fit(simulation: Simulation, state: RunState, row: Tensor, plan: Plan, x: Tensor, y: Tensor) -> tuple[Tensor, Rows]:
+def fit(
+    simulation: Simulation, state: RunState, row: Tensor, plan: Plan, data: tuple[Tensor, Tensor], name: str
+) -> tuple[Tensor, Rows]:
     """Plain training of one row, without the method's correction: fine-tuning, pre-training, distillation."""
     view: Any = columns([FedAvg()], Algorithm, row)
     buffers = pick(state.buffers, None)
-    with simulation.seeded(state, "fit", state.round):
+    with simulation.seeded(state, name, 0):
         task = _work_of([(state, 0)], row, None)
         block = Block(row, task, view, {"x": row}, {}, buffers, *[torch.zeros_like(task.steps)] * 3)
-        done = train(block, [plan], x, y, simulation.gradient)
+        done = train(block, [plan], *data, simulation.gradient)
     return done.w[0], {name: value[0] for name, value in done.buffers.items()}
 
 

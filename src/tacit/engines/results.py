@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -82,8 +83,13 @@ class Results:
 
     @property
     def cautions(self) -> list[str]:
-        """What a reader of the results should know about the combinations in the study."""
-        return list(dict.fromkeys(text for run in self.runs.values() for text in cautions(run)))
+        """What a reader of the results should know: about the settings, and rounds in which too few replied."""
+        played = Counter(record["run"] for record in self.records)
+        idle = Counter(record["run"] for record in self.records if not record.get("updated", True))
+        quiet = [
+            f"{run}: in {count} of {played[run]} rounds too few replied to change it" for run, count in idle.items()
+        ]
+        return cautions(list(self.runs.values())) + quiet
 
     def summary(self) -> pd.DataFrame:
         """A row per run: where it ended, its best round, what it cost, and the accuracy that a megabyte sent buys."""
@@ -146,11 +152,13 @@ class Results:
             raise StudyError("there is no best run: all of them diverged")
         return str(sound["run"].iloc[sound["accuracy"].argmax()])
 
-    def model(self, run: str, data: str | None = None) -> nn.Module:
-        """The global model that this run ended with."""
+    def model(self, run: str, data: str | None = None, *, client: int | None = None) -> nn.Module:
+        """The global model that this run ended with, or that of a client, where the method gives it one of its own."""
         if run not in self.labels:
             raise StudyError(f"no run is called {run!r}; {suggest(run, self.labels)}")
-        path = self.folder / "models" / f"{run}.pt"
+        path = self.folder / "models" / (f"{run}.pt" if client is None else f"{run}-client-{client}.pt")
+        if client is not None and not (0 <= client < self.runs[run].clients and is_personal(self.runs[run])):
+            raise StudyError(f"{run} has no model of its own for client {client}; leave out client for the global one")
         if not path.exists():
             raise StudyError(f"{path} is not there: the run has not finished (resume it), or its file was deleted")
         spec = self.runs[run]

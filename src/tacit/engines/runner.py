@@ -25,7 +25,7 @@ from tacit.engines.checks import cautions
 from tacit.engines.history import History
 from tacit.engines.naming import label_runs, run_ids
 from tacit.engines.simulation import Simulation, group_runs
-from tacit.engines.state import RunState, try_out
+from tacit.engines.state import RunState, is_personal, try_out
 from tacit.engines.study import Run, Study, plain
 from tacit.training.memory import keep_freed_memory
 
@@ -110,7 +110,7 @@ def _play(study: Study, datasets: dict[str, Dataset], folder: Path, *, device: s
     _write(folder / "runs.json", json.dumps(dict(zip(run_ids(labels), labels, strict=True)), indent=1))
     groups = group_runs(named)
     history = History(folder, progress.lengths)
-    for text in dict.fromkeys(text for run in runs for text in cautions(run)):
+    for text in cautions(runs):
         on_event(Warned(text))
     on_event(StudyStarted(str(folder), len(runs), sum(run.rounds for run in runs), progress.done))
     try:
@@ -161,6 +161,8 @@ def _play_group(simulation: Simulation, folder: Path, progress: Progress, histor
 
 def _finish(simulation: Simulation, state: RunState, folder: Path, progress: Progress, on_event: OnEvent) -> None:
     checkpoint.save(folder / "models" / f"{state.id}.pt", simulation.state_dict(state))
+    for client in range(state.run.clients) if is_personal(state.run) else ():
+        checkpoint.save(folder / "models" / f"{state.id}-client-{client}.pt", simulation.state_dict(state, client))
     left = state.run.rounds - state.round
     progress.done += left  # of a run that stopped early
     on_event(RunFinished(state.id, state.round, state.status, left))

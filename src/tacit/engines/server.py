@@ -9,26 +9,25 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import StudyError
-from tacit.core.rows import Rows, join
+from tacit.core.rows import Rows, join, pick
 from tacit.core.seeds import derive, generator
-from tacit.core.vectors import unpack
+from tacit.core.vectors import pack, unpack
 from tacit.engines.clients import Reply, derive_seeds, fit
 from tacit.engines.metrics import losses_of_updates
-from tacit.engines.state import RunState
+from tacit.engines.state import RunState, client_view, memory_of
 from tacit.federated.algorithm import Server
 from tacit.federated.cohort import Cohort, in_order
-from tacit.federated.wire.stage import rows_of
+from tacit.federated.wire.stage import BUFFERS, rows_of
 from tacit.training.batches import plan_epochs
 
 if TYPE_CHECKING:
     from tacit.engines.simulation import Simulation
 
-BUFFERS = ("buffers", "counters")
-
 
 def aggregate(simulation: Simulation, state: RunState, replies: list[Reply], missing: list[int]) -> bool:
     """Commits the server's next state and the memories of those who replied; False if it is not finite."""
     algorithm, wire_memory = state.run.algorithm, dict(state.wire_memory)
+    replies = sorted(replies, key=lambda reply: reply.client)
     cohort = _cohort(simulation, state, replies, missing, wire_memory)
     server = algorithm.aggregate(state.server, cohort)
     if not isinstance(server, Mapping) or getattr(server.get("x"), "shape", None) != state.initial.shape:
@@ -43,17 +42,31 @@ def aggregate(simulation: Simulation, state: RunState, replies: list[Reply], mis
     before, state.server, state.buffers = state.server, server, buffers
     if state.run.distillation:
         distil(simulation, state, before["x"], cohort)
-    state.server = _projected(state.server, state.run.radius)
-    state.memory = state.memory | {reply.client: reply.memory for reply in replies if reply.memory}
-    state.wire_memory = wire_memory
+    state.server = projected(state.server, state.run.radius)
+    kept = {reply.client: _settled(state, reply, cohort, wire_memory) for reply in replies if reply.memory}
+    state.memory, state.wire_memory = state.memory | kept, wire_memory
     return True
+
+
+def _settled(state: RunState, reply: Reply, cohort: Cohort, wire_memory: dict[int, Rows]) -> Rows:
+    """The client's next memory. Where the wire rounds, it goes by what the server got, and will still get."""
+    if not state.run.wire or reply.client in state.attackers:
+        return reply.memory
+    place, old, new = cohort.ids.index(reply.client), state.wire_memory, wire_memory
+    arrived = {}
+    for name in rows_of(reply.message):
+        stages = [f"{k} {name}" for k in range(len(state.run.wire)) if f"{k} {name}" in new.get(reply.client, {})]
+        owed = [new[reply.client][key] - old.get(reply.client, {}).get(key, 0) for key in stages]
+        arrived[name] = cohort.messages[name][place : place + 1] + sum(owed)
+    view = client_view([state], reply.samples)
+    return view.settle(memory_of(state, reply.client), reply.memory, arrived)
 
 
 def pretrain(simulation: Simulation, state: RunState) -> None:
     """Trains the initial model on the public data, before the first round."""
     x, y = _public(simulation, state)
     plan = plan_epochs(*_passes(state, len(y), state.run.pretraining, "pre-training"))
-    state.initial, state.buffers = fit(simulation, state, state.initial[None], plan, x, y)
+    state.initial, state.buffers = fit(simulation, state, state.initial[None], plan, (x, y), "pre-training")
     state.server = state.run.algorithm.server_init(state.initial, state.run.clients)
 
 
@@ -69,14 +82,14 @@ def distil(simulation: Simulation, state: RunState, x: Tensor, cohort: Cohort) -
         simulation.layout.load(simulation.module, x + dx, unpack(entries, state.buffers))
         teachers += simulation.outputs(inputs) / len(cohort.ids)
     plan = plan_epochs(*_passes(state, len(inputs), state.run.distillation, "distillation"))
-    row, state.buffers = fit(simulation, state, state.server["x"][None], plan, inputs, teachers.softmax(1))
+    data = inputs, teachers.softmax(1)
+    row, state.buffers = fit(simulation, state, state.server["x"][None], plan, data, "distillation")
     state.server = {**state.server, "x": row}
 
 
 def _cohort(
     simulation: Simulation, state: RunState, replies: list[Reply], missing: list[int], wire_memory: dict[int, Rows]
 ) -> Cohort:
-    replies = sorted(replies, key=lambda reply: reply.client)
     ids = [reply.client for reply in replies]
     messages = _with_lies(state, join([reply.message for reply in replies]), ids)
     messages = _transmit(state, messages, ids, wire_memory)
@@ -103,15 +116,20 @@ def _cohort(
 def _with_nothing(
     state: RunState, messages: Rows, columns: list[Tensor], missing: Sequence[int]
 ) -> tuple[Rows, list[Tensor]]:
-    """The messages, samples, steps and losses, with rows for clients that did not reply: they change nothing."""
-    count = len(missing)
-    rows = {
-        name: torch.cat([x, x[:1].expand(count, -1) if name in BUFFERS else torch.zeros_like(x[:1]).expand(count, -1)])
-        for name, x in messages.items()
-    }
+    """The messages, samples, steps and losses, with rows for clients that did not reply: they change nothing.
+
+    Their updates are zero, their buffers the server's; a column, such as FedNova's a, is the mean of those who replied.
+    """
+    count, buffers = len(missing), pack(pick(state.buffers, None))
+    p = columns[0] if state.run.algorithm.weights == "samples" else torch.ones_like(columns[0])
+    rows = {}
+    for name, x in messages.items():
+        mean = (p / p.sum()).T @ x if x.is_floating_point() else x[:1]
+        quiet = buffers[name] if name in BUFFERS else mean if x.shape[1] == 1 else torch.zeros_like(x[:1])
+        rows[name] = torch.cat([x, quiet.expand(count, -1)])
     held = columns[0].new_tensor([[len(state.train[client])] for client in missing])
-    quiet = [held, torch.zeros_like(held), columns[2].mean(0, keepdim=True).expand(count, 1)]
-    return rows, [torch.cat(pair) for pair in zip(columns, quiet, strict=True)]
+    none = [held, torch.zeros_like(held), columns[2].mean(0, keepdim=True).expand(count, 1)]
+    return rows, [torch.cat(pair) for pair in zip(columns, none, strict=True)]
 
 
 def _with_lies(state: RunState, messages: Rows, ids: Sequence[int]) -> Rows:
@@ -120,7 +138,7 @@ def _with_lies(state: RunState, messages: Rows, ids: Sequence[int]) -> Rows:
     if not lying.any():
         return messages
     changed = {}
-    for name, rows in _own_rows(messages).items():
+    for name, rows in rows_of(messages).items():
         draw = generator(state.run.seed, "attack", name, state.round)
         changed[name] = rows.clone()
         changed[name][lying] = state.run.attackers.lie(rows[lying], rows[~lying], draw)
@@ -146,11 +164,7 @@ def _transmit(state: RunState, messages: Rows, ids: Sequence[int], memory: dict[
     return {**messages, **own}
 
 
-def _own_rows(messages: Rows) -> Rows:
-    return {name: rows for name, rows in rows_of(messages).items() if name not in BUFFERS}
-
-
-def _projected(server: Server, radius: float | None) -> Server:
+def projected(server: Server, radius: float | None) -> Server:
     """The server's state with x in the ball: the nearest point of it to x."""
     if radius is None:
         return server
@@ -159,7 +173,7 @@ def _projected(server: Server, radius: float | None) -> Server:
 
 def _public(simulation: Simulation, state: RunState) -> tuple[Tensor, Tensor]:
     if simulation.public is not None:
-        return simulation.public.x, simulation.public.y
+        return simulation.public
     return simulation.pool.x[state.sample], simulation.pool.y[state.sample]
 
 

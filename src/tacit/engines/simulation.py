@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from torch.nn.modules.dropout import _DropoutNd
 
-from tacit.core.errors import StudyError
 from tacit.core.rows import batch_key, count_bytes, pick
 from tacit.core.seeds import derive
 from tacit.core.vectors import Layout, pack
 from tacit.data.datasets import Dataset
-from tacit.engines.clients import Reply, choose, work
+from tacit.data.public import align
+from tacit.engines.clients import Reply, choose, personal_model, work
 from tacit.engines.metrics import global_metrics, local_metrics
-from tacit.engines.server import aggregate, pretrain
+from tacit.engines.server import aggregate, pretrain, projected
 from tacit.engines.state import RunState, broadcast, client_class, prepare
 from tacit.engines.study import Run, plain
 from tacit.federated.wire.stage import message_bytes
@@ -58,10 +58,14 @@ class Simulation:
         self.shape, self.classes = dataset.x.shape[1:], dataset.classes
         self.gradient = row_gradients(self.module, self.form)
         draws = any(isinstance(part, _DropoutNd) for part in self.module.modules())
-        self.public = None if public is None else _fitting(public, dataset).to(self.device)
+        self.public: tuple[Tensor, Tensor] | None = None
+        if public is not None:
+            x, y = align(public, dataset)
+            self.public = x.to(self.device), y.to(self.device)
         for state in self.states:
             if state.run.pretraining:
                 pretrain(self, state)
+            state.server = projected(state.server, state.run.radius)
         self.block = block or (1 if self.form == "loop" or draws else 1_000_000)  # a row that draws is seeded alone
 
     @property
@@ -90,9 +94,10 @@ class Simulation:
         for state, one in zip(self.states, saved, strict=True):
             state.restore(one)
 
-    def state_dict(self, state: RunState) -> dict[str, Tensor]:
-        """The run's global model, as torch saves models."""
-        self.layout.load(self.module, state.server["x"], state.buffers)
+    def state_dict(self, state: RunState, client: int | None = None) -> dict[str, Tensor]:
+        """The run's global model, or the one that a client uses, as torch saves models."""
+        own = (state.server["x"], state.buffers) if client is None else personal_model(self, state, client)
+        self.layout.load(self.module, *own)
         return {name: value.detach().cpu().clone() for name, value in self.module.state_dict().items()}
 
     @torch.no_grad()
@@ -114,8 +119,9 @@ class Simulation:
         down = sum(count_bytes(broadcast(state, k)) + count_bytes(pack(pick(state.buffers, None))) for k in chosen)
         up = sum(message_bytes(reply.message, state.run.wire) for reply in replies)
         before = {name: getattr(state, name) for name in ("server", "buffers", "memory", "wire_memory")}
-        enough = len(replies) >= state.run.combiner.quorum
         missing = sorted(set(chosen) - {reply.client for reply in replies})
+        counted = len(replies) + (len(missing) if state.run.missing == "zero" else 0)
+        enough = bool(replies) and counted >= state.run.combiner.quorum
         finite = not enough or aggregate(self, state, replies, missing)
         state.round += 1
         record: dict[str, Any] = {"run": state.id, "round": state.round}
@@ -126,7 +132,7 @@ class Simulation:
             state.status = "diverged"
             record |= {"loss": None, "accuracy": None}
         record |= local_metrics(self, state, replies)
-        record |= {"replies": len(replies), "bytes_up": up, "bytes_down": down}
+        record |= {"replies": len(replies), "updated": enough, "bytes_up": up, "bytes_down": down}
         self._judge(state, record["accuracy"])
         seconds, state.seconds = state.seconds + time.perf_counter() - start, 0.0
         return {**record, "status": state.status}, seconds
@@ -143,15 +149,3 @@ class Simulation:
             state.status = "patience"
         elif state.round >= run.rounds:
             state.status = "finished"
-
-
-def _fitting(public: Dataset, dataset: Dataset) -> Dataset:
-    """The public data, if a model of the study's own data can take them."""
-    shapes = [(tuple(data.x.shape[1:]), data.classes) for data in (public, dataset)]
-    if shapes[0] != shapes[1]:
-        (shape, classes), (wanted, count) = shapes
-        raise StudyError(
-            f"the public data must look like the study's: samples of shape {wanted} in {count} classes,"
-            f" got {shape} in {classes}"
-        )
-    return public

@@ -108,6 +108,11 @@ def try_out(run: Run, dataset: Dataset) -> tuple[Partition, nn.Module]:
             f"{run.combiner.name} protects the parameters, and this model also has buffers (BatchNorm's statistics),"
             " which could only be averaged; use GroupNorm or another model"
         )
+    if Layout.of(module).buffers and not run.algorithm.combines:
+        raise StudyError(
+            f"{run.algorithm.name} gives clients models of their own, and this one's buffers (BatchNorm's statistics)"
+            " are kept in common; use GroupNorm or another model"
+        )
     if any(isinstance(part, _BatchNorm) for part in module.modules()):
         _check_batches(run, partition)
     return partition, module
@@ -115,6 +120,12 @@ def try_out(run: Run, dataset: Dataset) -> tuple[Partition, nn.Module]:
 
 def _check_batches(run: Run, partition: Partition) -> None:
     """Batch statistics of one sample do not exist, and torch refuses them in the middle of a round."""
+    if (run.pretraining or run.distillation) and run.public is None:
+        size = run.batch_size_of(0) or run.server_samples
+        if run.server_samples % min(size, run.server_samples) == 1 or min(size, run.server_samples) == 1:
+            raise StudyError(
+                f"BatchNorm needs two samples in a batch; {run.server_samples} server_samples leave one over"
+            )
     for client, samples in enumerate(partition.train):
         size = run.batch_size_of(client) or len(samples)
         if len(samples) % min(size, len(samples)) == 1 or min(size, len(samples)) == 1:

@@ -180,6 +180,8 @@ def expand(value: Any, annotation: Any, where: str) -> list[Any]:
     family, several = _family_of(annotation)
     if several:  # a list is one value: stages that a message goes through
         parts = value if isinstance(value, list | tuple) else [value]
+        if any(isinstance(part, list | tuple) for part in parts):
+            raise StudyError(f"{where}: a list is one {where} of several stages; to vary it, use {{grid: [...]}}")
         return list(itertools.product(*(expand(part, family, where) for part in parts)))
     if isinstance(value, list | tuple) and annotation is not Any and not takes_list(annotation):
         if not value:
@@ -246,7 +248,7 @@ def _override(settings: dict[str, Any], key: str, value: Any) -> None:
     check_names({head: value}, SETTINGS, "a study")
     spec = plain(settings.get(head, SETTINGS[head].metadata["default"]))
     if isinstance(spec, list):
-        raise StudyError(f"{key}: {head} is a list in this study; give it whole, such as {head}=fedavg")
+        raise StudyError(f"{key}: {head} is a list in this study; give it whole, {head}=...")
     family, _ = _family_of(field_types(Run)[head])
     spec = {family.key if family else "name": spec} if not isinstance(spec, dict) else dict(spec)
     settings[head] = {**spec, inner: value}

@@ -81,6 +81,10 @@ class Algorithm(Registered, family="algorithms", home="tacit.federated.algorithm
         """The message to the server, of rows and (K, 1) columns, and the next memory."""
         return {"dx": w - sent["x"]}, mine
 
+    def settle(self, old: Rows, mine: Rows, arrived: Rows) -> Rows:
+        """The memory to keep where the wire changed the message: the old one, the next, what arrived or will."""
+        return mine
+
     def aggregate(self, server: Server, cohort: Cohort) -> Server:
         """The server's next state."""
         return {**server, "x": server["x"] + cohort.combine("dx")}

@@ -64,7 +64,7 @@ def _contents(results: Results) -> dict[str, Any]:
 
 
 def _table(results: Results, metric: str, title: str) -> dict[str, Any]:
-    means = results.table(metric)
+    means = results.table(metric).dropna(axis=1, how="all")
     rows = _table_rows(means, results.table(metric, "std"), lowest=metric == "backdoor")
     return {"title": title, "text": TEXTS.get(metric, ""), "columns": list(means.columns), "rows": rows}
 
@@ -88,7 +88,9 @@ def _table_rows(means: pd.DataFrame, deviations: pd.DataFrame, *, lowest: bool =
 
 def _number_texts(table: pd.DataFrame) -> dict[str, Any]:
     def text(value: Any) -> str:
-        return f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+        if isinstance(value, float):
+            return "" if math.isnan(value) else f"{value:.4g}"
+        return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
     rows = [[text(value) for value in row] for row in table.astype(object).itertuples(index=False)]
     return {"columns": [name.replace("_", " ") for name in table.columns], "rows": rows}

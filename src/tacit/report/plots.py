@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _style(place: int) -> dict[str, Any]:
 
 def _label(figure: Figure, panels: dict[str, Any], ylabel: str, xlabel: str = "round") -> None:
     for title, panel in panels.items():
-        panel.set_title(title, fontsize=10)
+        panel.set_title(textwrap.fill(str(title), 44), fontsize=10)
         panel.grid(alpha=0.3)
         panel.set_xlabel(xlabel)
         panel.tick_params(labelbottom=True)
@@ -125,4 +126,5 @@ def _label(figure: Figure, panels: dict[str, Any], ylabel: str, xlabel: str = "r
     }
     figure.tight_layout()
     below: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "frameon": False}
-    figure.legend(handles.values(), handles.keys(), ncols=min(len(handles), 6), **below)
+    wide = int(30 * figure.get_figwidth() / 4.2) // (max(map(len, handles), default=1) + 5)  # letters that fit beside
+    figure.legend(handles.values(), handles.keys(), ncols=max(1, min(len(handles), 6, wide)), **below)

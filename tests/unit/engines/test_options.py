@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from playground import Quadratic, play, simulate, tiny_dataset
 
-from tacit.core.errors import StudyError
-from tacit.data.datasets import Dataset
+import tacit
+from tacit.core.errors import DataError, StudyError
+from tacit.data.datasets import Dataset, Source
+from tacit.data.public import align
 from tacit.engines import clients
 from tacit.engines.checks import cautions
+from tacit.engines.metrics import losses_of_updates
 from tacit.engines.simulation import Simulation
 from tacit.engines.study import Study
 from tacit.federated.algorithms.clustered import Clustered, group
@@ -19,6 +26,7 @@ from tacit.federated.algorithms.fedprox import AdaptiveFedProx
 from tacit.federated.behaviour import Behaviour
 
 D = torch.float64
+SMALL: dict[str, Any] = {"dataset": "iris", "model": "linear", "clients": 3, "split": "iid"}
 
 
 def started(**settings: Any) -> Simulation:
@@ -89,14 +97,35 @@ def test_too_few_replies_for_the_combiner_leave_the_model_as_it_was() -> None:
 
 
 def test_a_missing_reply_counted_as_zero_shortens_the_step() -> None:
-    """Clients 0 and 1 reply, client 2 does not: the mean is over three, one of which moved nowhere."""
-    lost = next(s for s in range(200) if replied(s) == [0, 1])
-    simulation = started(seed=lost, dropout=0.4, missing="zero")
+    """Clients 0 and 1 reply, client 2 does not and client 3 was never asked: the mean is over the first three."""
+    settings: Any = {"clients": 4, "split": {"name": "quantity_skew", "beta": 2.0}, "batch_size": None}
+    settings |= {"selection": {"name": "listed", "lists": [[0, 1, 2]]}, "dropout": 0.4, "missing": "zero"}
+    lost = next(s for s in range(200) if clients.choose(started(seed=s, **settings).states[0])[1] == [0, 1])
+    for algorithm in ("fedavg", "fednova"):  # whose tau is one for all, so that they agree
+        simulation = started(seed=lost, algorithm=algorithm, **settings)
+        state = simulation.states[0]
+        dx = [clients.work(simulation, [(state, k)])[0].message["dx"][0] for k in (0, 1)]  # type: ignore[union-attr]
+        n = [len(part) for part in state.train]
+        assert len(set(n)) == 4
+        list(simulation.play_round())
+        torch.testing.assert_close(state.server["x"], state.initial + (n[0] * dx[0] + n[1] * dx[1]) / sum(n[:3]))
+
+
+def test_a_missing_client_leaves_the_buffers_as_the_server_has_them() -> None:
+    own: Any = {"dataset": {"name": "function", "path": "own_code:make_data"}, "model": "own_code:Net", "clients": 3}
+    own |= {"algorithm": {"name": "fedavg", "weights": "uniform"}, "missing": "zero", "dropout": 0.5, "batch_size": 20}
+
+    def begun(seed: int) -> Simulation:
+        run = Study(**own, seed=seed).runs()[0]
+        return Simulation([("a", run)], run.dataset.load())
+
+    lost = next(s for s in range(200) if clients.choose(begun(s).states[0])[1] == [0])
+    simulation = begun(lost)
     state = simulation.states[0]
-    dx = [clients.work(simulation, [(state, k)])[0].message["dx"][0] for k in (0, 1)]  # type: ignore[union-attr]
-    n = [len(part) for part in state.train]
+    old = state.buffers["layers.1.running_var"]
+    new = clients.work(simulation, [(state, 0)])[0].message["buffers"][0][8:]  # type: ignore[union-attr]
     list(simulation.play_round())
-    torch.testing.assert_close(state.server["x"], state.initial + (n[0] * dx[0] + n[1] * dx[1]) / sum(n))
+    torch.testing.assert_close(state.buffers["layers.1.running_var"], (new + 2 * old) / 3)
 
 
 def replied(seed: int) -> list[int]:
@@ -114,14 +143,18 @@ def test_a_missing_reply_counted_as_zero_sends_nothing_through_the_wire() -> Non
 
 
 def test_the_model_is_projected_onto_the_ball() -> None:
-    free = simulate(tiny_dataset(), rounds=5).states[0].server["x"]
-    kept = simulate(tiny_dataset(), rounds=1, radius=0.5).states[0].server["x"]
-    first = simulate(tiny_dataset(), rounds=1).states[0].server["x"]
-    torch.testing.assert_close(kept, 0.5 * first / first.norm())
-    taught = simulate(tiny_dataset(), rounds=2, radius=0.5, server_samples=9, distillation=2).states[0].server["x"]
-    torch.testing.assert_close(taught.norm().item(), 0.5)
-    wide = simulate(tiny_dataset(), rounds=5, radius=1e3).states[0].server["x"]
-    assert torch.equal(wide, free)
+    simulation = started(radius=0.5, optimiser={"name": "sgd", "lr": 1.0})
+    state = simulation.states[0]
+    torch.testing.assert_close(state.server["x"], 0.5 * state.initial / state.initial.norm())
+    dx = torch.cat([clients.work(simulation, [(state, k)])[0].message["dx"] for k in range(3)])  # type: ignore[union-attr]
+    n = torch.tensor([len(part) for part in state.train], dtype=D)
+    free = state.server["x"] + n @ dx / n.sum()
+    list(simulation.play_round())
+    torch.testing.assert_close(state.server["x"], 0.5 * free / free.norm())
+    taught = simulate(tiny_dataset(), rounds=2, radius=0.1, server_samples=9, distillation=2).states[0].server["x"]
+    torch.testing.assert_close(taught.norm().item(), 0.1)
+    wide, none = (simulate(tiny_dataset(), rounds=3, radius=r).states[0].server["x"] for r in (1e3, None))
+    assert torch.equal(wide, none)
 
 
 # Fine-tuning
@@ -177,7 +210,7 @@ def test_public_data_come_from_a_table_of_their_own() -> None:
         trained.initial, Simulation([("a", run)], tiny_dataset(120), tiny_dataset(60)).states[0].initial
     )
     odd = Dataset("odd", other.x[:, :3], other.y, other.test_x[:, :3], other.test_y, other.labels)
-    with pytest.raises(StudyError, match=r"samples of shape \(5,\) in 3 classes, got \(3,\) in 3"):
+    with pytest.raises(DataError, match=r"odd have samples of shape \(3,\), the study's \(5,\)"):
         Simulation([("a", run)], tiny_dataset(120), odd)
 
 
@@ -219,6 +252,25 @@ def test_clients_whose_updates_point_the_same_way_share_a_model() -> None:
         weights = torch.tensor(n, dtype=D)[:, None] / sum(n)
         torch.testing.assert_close(last["models"][member[clients_][0]], (weights * problem.centres[clients_]).sum(0))
     assert group(problem.centres, 2).unique().numel() == 2
+    torch.testing.assert_close(last["x"], last["models"][member].mean(0))  # over clients, whatever their size
+
+
+def test_the_global_model_is_the_mean_over_all_members_also_of_those_who_are_absent() -> None:
+    lists = {"name": "listed", "lists": [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5], [0]]}
+    study: Any = {"clients": 6, "split": {"name": "labels_per_party", "labels": 1}, "selection": lists, "batch_size": 8}
+    server = (
+        simulate(tiny_dataset(240), algorithm={"name": "clustered", "clusters": 3}, rounds=3, **study).states[0].server
+    )
+    assert server["member"].unique().numel() == 3
+    torch.testing.assert_close(server["x"], server["models"][server["member"]].mean(0))
+
+
+@pytest.mark.parametrize("rule", [{"name": "clustered", "after": 0}, {"name": "fedplus", "kind": "geometric_median"}])
+def test_a_client_that_sends_nan_is_not_heard(rule: Any) -> None:
+    attack = {"kind": "gaussian", "sigma": float("nan")}
+    state = simulate(tiny_dataset(120), algorithm=rule, attackers=attack, clients=4, rounds=3).states[0]
+    assert state.status == "finished"
+    assert state.server["models"].isfinite().all()
 
 
 def test_a_client_that_was_absent_joins_the_most_similar_group() -> None:
@@ -255,6 +307,18 @@ def test_mu_falls_while_the_loss_falls_and_rises_when_it_rises() -> None:
     assert path == [0.3, 0.2, 0.2, 0.1, 0.2, 0.2, 0.1, 0.1, 0.0, 0.0, 0.0]
 
 
+def test_the_loss_that_mu_follows_counts_clients_by_their_samples() -> None:
+    from playground import a_cohort
+
+    rule = AdaptiveFedProx()
+    cohort = a_cohort({"dx": torch.zeros(2, 2, dtype=D)}, [3, 1], torch.ones(2, 1), rule)
+    object.__setattr__(cohort, "client_losses", torch.tensor([[1.0], [5.0]], dtype=D))
+    assert rule.aggregate(rule.server_init(torch.zeros(2, dtype=D), 2), cohort)["loss"] == pytest.approx(2.0)
+    for wrong in ({"after": 0}, {"step": -1.0}, {"mu": -1.0}):
+        with pytest.raises(StudyError, match="fedprox_adaptive: expected"):
+            AdaptiveFedProx(**wrong)  # type: ignore[arg-type]
+
+
 def test_clients_use_the_mu_that_they_are_sent() -> None:
     rule = AdaptiveFedProx(mu=0.5, step=0.0)
     problem = two_camps()
@@ -281,9 +345,9 @@ def test_clients_use_the_mu_that_they_are_sent() -> None:
         ({"algorithm": "fednag"}, "averages Nesterov momenta, and sgd has none"),
         (
             {"algorithm": "fedplus", "combiner": "median"},
-            "fedplus combines the clients' models itself; leave out combiner: median",
+            "fedplus does not leave the averaging to a combiner; leave out combiner: median",
         ),
-        ({"algorithm": "local", "combiner": "median"}, "local combines the clients' models itself"),
+        ({"algorithm": "local", "combiner": "median"}, "local does not leave the averaging to a combiner"),
         ({"algorithm": "fedplus", "missing": "zero"}, "keeps a missing client's last model"),
         ({"pretraining": 1}, "pretraining needs data to learn from: name a public table, or set server_samples"),
         ({"distillation": 1}, "distillation needs data to learn from"),
@@ -295,6 +359,20 @@ def test_clients_use_the_mu_that_they_are_sent() -> None:
         ({"fine_tuning": -1}, "fine_tuning: expected 0 or more"),
         ({"behaviour": {"name": "stragglers", "work": 2}}, "stragglers.work: expected a share"),
         ({"wire": "zip"}, "no stage is called 'zip'"),
+        ({"algorithm": "fednova", "initial": "different"}, "reads gradients off w - x"),
+        ({"algorithm": "scaffold", "initial": "different"}, "reads gradients off w - x"),
+        ({"pretraining": 1, "server_samples": 9, "initial": "different"}, "pretraining has no effect"),
+        ({"combiner": "zeno", "server_samples": 9, "algorithm": "fednova"}, "fednova sends a part of it"),
+        ({"wire": ["quantise", ["top_k"]]}, r"a list is one wire of several stages; to vary it, use \{grid"),
+        ({"attackers": {"count": 4}}, r"attacker: expected a kind or \{kind: alie, settings\}, got"),
+        (
+            {"combiner": {"name": "multi_krum", "f": 1, "m": 9}, "clients": 6},
+            "use m up to n - f = 5",
+        ),
+        (
+            {"distillation": 1, "server_samples": 9, "algorithm": "clustered"},
+            "which clustered is not",
+        ),
     ],
 )
 def test_meaningless_combinations_are_refused_with_a_reason(settings: dict[str, Any], reason: str) -> None:
@@ -309,14 +387,86 @@ def test_robust_rules_refuse_models_with_buffers() -> None:
         Simulation([("a", run)], run.dataset.load())
 
 
+def said(**settings: Any) -> list[str]:
+    return cautions(Study(**settings).runs())
+
+
 def test_what_may_surprise_is_said() -> None:
-    skewed = Study(algorithm="fednova", split="quantity_skew").runs()[0]
-    assert "amplifies small clients" in cautions(skewed)[0]
-    assert not cautions(Study(algorithm="fednova").runs()[0])
+    assert "amplifies small clients" in said(algorithm="fednova", split="quantity_skew")[0]
+    assert not said(algorithm="fednova")
     attack = {"kind": "sign_flip", "count": 3}
-    weak = Study(clients=9, combiner={"name": "krum", "f": 1}, attackers=attack).runs()[0]
-    assert cautions(weak) == ["krum as set here withstands 1 liars among 9 replies, and the study has 3 attackers"]
-    assert not cautions(Study(clients=9, combiner={"name": "krum", "f": 3}, attackers=attack).runs()[0])
+    weak = said(clients=9, combiner={"name": "krum", "f": 1}, attackers=attack)
+    assert weak == ["krum as set here withstands 1 of 9 replies that lie, and the study has 3 attackers"]
+    assert not said(clients=9, combiner={"name": "krum", "f": 3}, attackers=attack)
+    assert "which of 4 is none" in said(combiner="trimmed_mean")[0]
+    assert not said(combiner={"name": "trimmed_mean", "beta": 0.0})
+    assert "a round has 3.0; rounds with fewer change nothing" in said(clients=6, combiner="krum", dropout=0.5)[0]
+    assert not said(clients=6, combiner="krum", dropout=0.5, missing="zero")
+    assert "neither pretraining nor distillation" in said(public="iris")[0]
+
+
+def test_methods_that_weight_clients_differently_are_pointed_out() -> None:
+    text = said(algorithm=["fedavg", "fedprox", "scaffold"], split="quantity_skew")
+    assert "by their samples in fedavg, fedprox, and all the same in scaffold" in text[0]
+    assert not said(algorithm=["fedavg", "scaffold"], split="iid")
+    assert not said(algorithm=["fedavg", {"name": "scaffold", "weights": "samples"}], split="quantity_skew")
+
+
+def test_rounds_without_enough_replies_are_counted(tmp_path: Path) -> None:
+    results = tacit.run(
+        {**SMALL, "clients": 5, "combiner": "krum", "dropout": 0.3, "rounds": 6}, tmp_path / "a", on_event=print
+    )
+    idle = sum(record["replies"] < 5 for record in results.records)
+    assert 0 < idle < 6
+    assert results.cautions[-1] == f"000-iid-fedavg: in {idle} of 6 rounds too few replied to change it"
+    assert results.cautions[-1] in results.report.read_text()
+
+
+def test_a_missing_reply_counted_as_zero_counts_for_the_combiner_too() -> None:
+    study: Any = {"clients": 5, "combiner": "median", "rounds": 4, "dropout": 0.4, "missing": "zero", "batch_size": 8}
+    records = simulate(tiny_dataset(200), **{**study, "combiner": {"name": "krum", "f": 1}}).records  # type: ignore[attr-defined]
+    assert all(record["updated"] == (record["replies"] > 0) for record in records)
+    assert any(record["replies"] < 5 for record in records)
+
+
+def test_every_client_s_own_model_is_saved(tmp_path: Path) -> None:
+    results = tacit.run({**SMALL, "algorithm": ["fedplus", "fedavg"], "rounds": 3}, tmp_path / "a")
+    plus, plain = results.labels
+    own = [torch.cat([p.flatten() for p in results.model(plus, client=k).parameters()]) for k in range(3)]
+    assert not torch.equal(own[0], own[1])
+    middle = torch.cat([p.flatten() for p in results.model(plus).parameters()])
+    torch.testing.assert_close(torch.stack(own).mean(0), middle)
+    with pytest.raises(StudyError, match="has no model of its own for client 1"):
+        results.model(plain, client=1)
+    with pytest.raises(StudyError, match="has no model of its own for client 9"):
+        results.model(plus, client=9)
+
+
+def test_a_public_table_is_read_by_its_columns_names_units_and_classes(tmp_path: Path) -> None:
+    """The study's own rows, in another order of columns and in one file: what is learnt is what they say."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal([[1, 50, -3]], [[1, 9, 2]], size=(60, 3)), columns=list("abc"))
+    frame["kind"] = np.where(frame["a"] > 1, "yes", "no")
+    frame.to_csv(tmp_path / "own.csv", index=False)
+    frame[["kind", "c", "a", "b"]].assign(c=frame["c"] + 1).to_csv(tmp_path / "public.csv", index=False)
+    own, public = (
+        Source.build({"name": "table", "path": str(tmp_path / f), "target": "kind"}).load()
+        for f in ("own.csv", "public.csv")
+    )
+    x, y = align(public, own)
+    assert len(x) == 60
+    back = x * own.spread + own.centre  # type: ignore[operator]
+    order = np.lexsort(back[:, 0][None].numpy())
+    expected = frame.sort_values("a")
+    np.testing.assert_allclose(back[order][:, :2].numpy(), expected[["a", "b"]], rtol=1e-3)
+    np.testing.assert_allclose(back[order][:, 2].numpy(), expected["c"] + 1, rtol=1e-3, atol=1e-3)
+    assert [own.labels[k] for k in y[order]] == expected["kind"].tolist()
+    for change, reason in (
+        ({"columns": ("a", "b", "z")}, "differ in columns: c, z"),
+        ({"labels": ("no", "maybe")}, "a class 'maybe'"),
+    ):
+        with pytest.raises(DataError, match=reason):
+            align(dataclasses.replace(public, **change), own)  # type: ignore[arg-type]
 
 
 def test_a_wire_of_two_stages_is_one_value_and_a_grid_of_wires_is_spelt_out() -> None:
@@ -333,3 +483,40 @@ def test_a_wire_of_two_stages_is_one_value_and_a_grid_of_wires_is_spelt_out() ->
     names = [label["wire"] for label in label_runs(study.runs())]
     assert names == ["plain", "quantise", "top_k(share=0.1) + quantise", "top_k(share=0.2) + quantise"]
     assert Study(**study.to_dict()).runs() == study.runs()
+
+
+def test_fine_tuned_buffers_are_used() -> None:
+    own: Any = {"dataset": {"name": "function", "path": "own_code:make_data"}, "model": "own_code:Net", "clients": 3}
+    run = Study(**own, fine_tuning=1, batch_size=20).runs()[0]
+    simulation = Simulation([("a", run)], run.dataset.load())
+    state = simulation.states[0]
+    _, buffers = clients.personal_model(simulation, state, 0)
+    assert not torch.equal(buffers["layers.1.running_mean"], state.buffers["layers.1.running_mean"])
+    other = clients.personal_model(simulation, state, 1)[1]
+    assert not torch.equal(buffers["layers.1.running_mean"], other["layers.1.running_mean"])
+
+
+@pytest.mark.parametrize("algorithm", ["fedplus", "clustered", "local"])
+def test_personal_methods_refuse_models_with_buffers(algorithm: str) -> None:
+    own: Any = {"dataset": {"name": "function", "path": "own_code:make_data"}, "model": "own_code:Net"}
+    run = Study(algorithm=algorithm, **own).runs()[0]
+    with pytest.raises(StudyError, match="models of their own, and this one's buffers"):
+        Simulation([("a", run)], run.dataset.load())
+
+
+def test_batch_statistics_need_two_public_samples() -> None:
+    own: Any = {"dataset": {"name": "function", "path": "own_code:make_data"}, "model": "own_code:Net"}
+    run = Study(pretraining=1, server_samples=21, batch_size=20, **own).runs()[0]
+    with pytest.raises(StudyError, match="21 server_samples leave one over"):
+        Simulation([("a", run)], run.dataset.load())
+
+
+def test_the_servers_sample_is_drawn_anew_each_round() -> None:
+    simulation = started(server_samples=60)
+    state = simulation.states[0]
+    judge, still = losses_of_updates(simulation, state), torch.zeros(2, 18, dtype=D)
+    first = judge(still, 10)
+    assert torch.equal(first, judge(still, 10))
+    assert first[0] == first[1]
+    state.round = 1
+    assert not torch.equal(first, judge(still, 10))

@@ -113,7 +113,7 @@ def test_runs_are_named_by_what_tells_them_apart() -> None:
         ({"algoritm": "fedavg"}, "a study has no setting 'algoritm'; did you mean algorithm?"),
         ({"algorithm": "fedavgg"}, "no algorithm is called 'fedavgg'; did you mean fedavg?"),
         ({"algorithm": {"name": "fedprox", "nu": 1}}, "fedprox has no setting 'nu'; did you mean mu?"),
-        ({"algorithm": {"mu": 1}}, "expected a name or {name: ..., settings}"),
+        ({"algorithm": {"mu": 1}}, "expected a name or {name: clustered, settings}"),
         ({"algorithm": []}, "algorithm: an empty list leaves nothing to run"),
         ({"algorithm": None}, "algorithm: expected a name"),
         ({"rounds": "many"}, "rounds: expected a whole number, got 'many'"),

@@ -122,12 +122,34 @@ def test_backdoor_success_is_recorded_and_boosting_raises_it() -> None:
 
 
 def test_fairness_is_among_the_honest() -> None:
-    attack = {"kind": "sign_flip"}
-    record = simulate(tiny_dataset(120), clients=4, attackers=attack).records[-1]  # type: ignore[attr-defined]
-    honest = [c["test_accuracy"] for c in record["clients"] if not c["attacker"]]
-    assert len(honest) == 3
-    assert record["worst"] == min(honest)
-    assert record["local_accuracy"] == pytest.approx(sum(honest) / 3)
+    study: Any = {"clients": 6, "split": {"name": "labels_per_party", "labels": 1}, "rounds": 2}
+    record = simulate(tiny_dataset(240), attackers={"kind": "label_flip", "count": 2}, **study).records[-1]  # type: ignore[attr-defined]
+    own, all_ = ([c["test_accuracy"] for c in record["clients"] if not c["attacker"] or both] for both in (False, True))
+    assert (len(own), len(all_)) == (4, 6)
+    assert record["worst"] == min(own)
+    assert record["local_accuracy"] == pytest.approx(sum(own) / 4)
+    assert sum(own) / 4 != sum(all_) / 6
+
+
+def test_colluding_attackers_know_the_honest_and_only_them() -> None:
+    simulation = started(attackers={"kind": "ipm", "epsilon": 0.5, "count": 2}, model="linear")
+    state = simulation.states[0]
+    dx = torch.cat([clients.work(simulation, [(state, k)])[0].message["dx"] for k in range(4)])  # type: ignore[union-attr]
+    honest = [k for k in range(4) if k not in state.attackers]
+    list(simulation.play_round())
+    step = (dx[honest].sum(0) - 2 * 0.5 * dx[honest].mean(0)) / 4
+    torch.testing.assert_close(state.server["x"], state.initial + step)
+
+
+def test_samples_of_the_target_class_say_nothing_about_a_backdoor() -> None:
+    attack = {"kind": "backdoor", "target": 1, "size": 2, "value": 5.0, "boost": 2}
+    simulation = simulate(tiny_dataset(120), clients=4, rounds=3, attackers=attack)
+    state, pool = simulation.states[0], simulation.pool
+    marked = pool.test_x[pool.test_y != 1].clone()
+    marked[:, -2:] = 5.0
+    weight, bias = state.server["x"][:15].view(3, 5), state.server["x"][15:]
+    share = ((marked @ weight.T + bias).argmax(1) == 1).double().mean().item()
+    assert simulation.records[-1]["backdoor"] == pytest.approx(share)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_bytes_are_those_that_travel() -> None:
     assert found["8"] == 1000 + 2 * 4 + 4  # two buckets' scales
     assert found["4"] == 500 + 2 * 4 + 4
     assert found["top"] == math.ceil(10 * (32 + 10) / 8) + 4  # ten numbers, each with a place of 10 bits
-    assert found["both"] == math.ceil((10 * (8 + 10) + 32) / 8) + 4
+    assert found["both"] == math.ceil((10 * (8 + 10) + 2 * 32) / 8) + 4
     assert Load(10, 32, 3).bytes == 41
 
 
@@ -133,3 +133,50 @@ def test_a_lost_reply_does_not_touch_the_wires_memory() -> None:
 def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(StudyError, match="expected"):
         Stage.build(wrong)
+
+
+@pytest.mark.parametrize(
+    "wire", [[{"name": "quantise", "bits": 4}], [{"name": "top_k", "share": 0.2, "error_feedback": False}]]
+)
+def test_through_a_wire_that_loses_something_c_is_still_the_mean_of_the_control_variates(wire: Any) -> None:
+    split = {"name": "labels_per_party", "labels": 1}
+    run: Any = {"rounds": 8, "clients": 3, "local_epochs": 3, "batch_size": None, "split": split, "wire": wire}
+    state = simulate(tiny_dataset(120), algorithm="scaffold", **run).states[0]
+    torch.testing.assert_close(state.server["c"], torch.cat([state.memory[k]["c"] for k in range(3)]).mean(0))
+
+
+def test_with_error_feedback_c_is_the_mean_less_what_is_owed() -> None:
+    run: Any = {"rounds": 8, "clients": 3, "batch_size": 8, "wire": [{"name": "top_k", "share": 0.2}, "quantise"]}
+    state = simulate(tiny_dataset(120), algorithm="scaffold", **run).states[0]
+    kept = torch.cat([state.memory[k]["c"] - state.wire_memory[k]["0 dc"] for k in range(3)])
+    torch.testing.assert_close(state.server["c"], kept.mean(0))
+
+
+def test_the_server_s_copy_of_a_personal_model_is_the_model_less_what_is_owed() -> None:
+    run: Any = {"rounds": 8, "batch_size": 8, "wire": [{"name": "top_k", "share": 0.2}]}
+    state = simulate(tiny_dataset(120), algorithm={"name": "fedplus", "mu": 0.1}, **run).states[0]
+    for client in range(3):
+        owed = state.wire_memory[client]["0 dx"][0]
+        torch.testing.assert_close(state.server["models"][client], state.memory[client]["w"][0] - owed)
+
+
+def test_quantising_does_not_hide_a_divergence() -> None:
+    run: Any = {"model": "mlp", "optimiser": {"name": "sgd", "lr": 1e300}, "rounds": 3, "wire": ["quantise"]}
+    assert simulate(tiny_dataset(), **run).states[0].status == "diverged"
+    multi = {"name": "multi_krum", "f": 1}
+    assert simulate(tiny_dataset(), **{**run, "wire": []}, clients=5, combiner=multi).states[0].status == "diverged"
+
+
+def test_the_buffers_of_a_model_travel_whole() -> None:
+    message = {
+        "dx": torch.zeros(1, 1000),
+        "buffers": torch.zeros(1, 100),
+        "counters": torch.zeros(1, 2, dtype=torch.long),
+    }
+    assert message_bytes(message, [TopK(0.01)]) == math.ceil(10 * (32 + 10) / 8) + 400 + 16
+
+
+def test_one_nan_is_not_remembered_for_ever() -> None:
+    x = rows(1, 20)
+    x[0, 3] = math.nan
+    assert TopK(0.1).client({"dx": x}, {"dx": torch.zeros(1, 20, dtype=D)}, [0])[1]["dx"].isfinite().all()

@@ -48,18 +48,22 @@ class Clustered(Algorithm, name="clustered"):
 
     def aggregate(self, server: Server, cohort: Cohort) -> Server:
         dx, next_round = cohort.rows("dx"), server["round"] + 1
+        sound = dx.isfinite().all(1)  # a client that sends NaN is not heard
+        dx, weights = dx[sound], cohort.weights[sound].to(dx)
+        if not len(dx):
+            return {**server, "round": next_round}
         if server["round"] < self.after:
-            x = server["x"] + cohort.combine("dx")
+            x = server["x"] + (weights / weights.sum() * dx).sum(0)
             return {**server, "x": x, "models": x.expand_as(server["models"]), "round": next_round}
-        who = torch.tensor(cohort.ids, device=dx.device)
+        who = torch.tensor(cohort.ids, device=dx.device)[sound]
         first = not server["ways"].any()
         found = group(dx, self.clusters) if first else (normalize(dx) @ server["ways"].T).argmax(1)  # (K,)
         ways = directions(dx, found, self.clusters) if first else server["ways"]
         known = server["member"][who]
         place = torch.where(known >= 0, known, found)
         member = server["member"].index_copy(0, who, place)
-        weights = one_hot(place, self.clusters).to(dx) * cohort.weights.to(dx)  # (K, C)
-        models = server["models"] + (weights / weights.sum(0).clamp(min=1e-30)).T @ dx
+        parts = one_hot(place, self.clusters).to(dx) * weights  # (K, C)
+        models = server["models"] + (parts / parts.sum(0).clamp(min=1e-30)).T @ dx
         sizes = one_hot(member[member >= 0], self.clusters).to(dx).mean(0)  # (C,)
         return {"x": sizes @ models, "models": models, "ways": ways, "member": member, "round": next_round}
 

@@ -57,12 +57,12 @@ class FedPlus(Algorithm, name="fedplus"):
         return {"x": x, "models": x.repeat(population, 1)}  # (N, P)
 
     def client_init(self, x: Tensor) -> Rows:
-        return {"w": x}
+        return {"w": x, "known": x}  # its model, and what the server knows of it
 
     def begin(self, sent: Rows, mine: Rows) -> tuple[Tensor, Rows, Rows | None]:
         x, w = sent["x"], mine["w"]
         z = x + shrink(w - x, self.mu / self.alpha, self.kind)
-        return torch.lerp(w, x, self.lam), {"w": w, "z": z}, None
+        return torch.lerp(w, x, self.lam), {**mine, "z": z}, None
 
     def correct(self, g: Tensor, w: Tensor, sent: Rows, mine: Rows, work: Work) -> Tensor:
         # w - lr (theta g + (1 - theta) / lr (w - z)) is the step above
@@ -70,11 +70,16 @@ class FedPlus(Algorithm, name="fedplus"):
         return theta * g + (1 - theta) / work.lr * (w - mine["z"])
 
     def finish(self, w: Tensor, sent: Rows, mine: Rows, work: Work) -> tuple[Rows, Rows]:
-        return {"dx": w - sent["x"]}, {"w": w}
+        return {"dx": w - mine["known"]}, {"w": w, "known": w}
+
+    def settle(self, old: Rows, mine: Rows, arrived: Rows) -> Rows:
+        return {**mine, "known": old["known"] + arrived["dx"]}
 
     def aggregate(self, server: Server, cohort: Cohort) -> Server:
         who = torch.tensor(cohort.ids, device=server["x"].device)
-        models = server["models"].index_copy(0, who, server["x"] + cohort.rows("dx"))
+        dx = cohort.rows("dx")
+        sound = dx.isfinite().all(1, keepdim=True)  # a client that sends NaN keeps its place
+        models = server["models"].index_add(0, who, torch.where(sound, dx, 0.0))
         return {"x": centre(models, self.mu / self.alpha, self.kind), "models": models}
 
     def personal(self, sent: Rows, mine: Rows) -> Tensor:

@@ -20,6 +20,8 @@ class GeometricMedian(Combiner, name="geometric_median"):
     """The point with the least sum of distances to the rows, by smoothed Weiszfeld steps (Pillutla et al., 2022).
 
     z <- sum_k b_k x_k / sum_k b_k,  b_k = 1 / max(smoothing, |x_k - z|),  until no share b_k / sum b moves by 1e-10
+
+    `smoothing` is a distance, as in the paper: updates that differ by less than that are averaged.
     """
 
     smoothing: float = 1e-6

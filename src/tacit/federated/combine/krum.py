@@ -41,7 +41,7 @@ class Krum(Selecting, name="krum"):
         if replies < self.quorum:
             raise StudyError(
                 f"{self.name} withstands f liars among n > 2f + 2 replies: with f={self.f} it needs {self.quorum},"
-                f" and a round of this study has {replies}"
+                f" and a round of this study has {replies}; lower f, or have more clients"
             )
 
     def choose(self, dx: Tensor, cohort: Cohort) -> Tensor:
@@ -58,11 +58,17 @@ class MultiKrum(Krum, name="multi_krum"):
         if self.f < 0 or (self.m is not None and self.m < 1):
             raise StudyError(f"multi_krum: expected f of 0 or more and m of 1 or more, got {self.f} and {self.m}")
 
+    def check(self, replies: int) -> None:
+        super().check(replies)
+        if self.m is not None and self.m > replies - self.f:
+            raise StudyError(f"multi_krum.m: {self.m} of {replies} hold liars; use m up to n - f = {replies - self.f}")
+
     def choose(self, dx: Tensor, cohort: Cohort) -> Tensor:
         scores = krum_scores(dx, self.f)
         m = len(dx) - self.f - 2 if self.m is None else min(self.m, len(dx))
         best = scores.argsort(stable=True)[:m]
-        return best[scores[best].isfinite()].sort()[0]
+        kept = best[scores[best].isfinite()]
+        return kept.sort()[0] if len(kept) else best[:1]
 
 
 def krum_scores(rows: Tensor, f: int) -> Tensor:

@@ -37,7 +37,8 @@ class Quantise(Stage, name="quantise"):
         return {**message, **{name: self._rounded(x, draws) for name, x in rows_of(message).items()}}, memory
 
     def load(self, load: Load, size: int) -> Load:
-        return Load(load.values, self.bits, load.extra + 32 * math.ceil(load.values / self.bucket))
+        scales = min(load.values, math.ceil(size / self.bucket))  # of buckets that hold anything
+        return Load(load.values, self.bits, load.extra + 32 * scales)
 
     def _rounded(self, x: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
         levels, (count, size) = 2 ** (self.bits - 1) - 1, x.shape
@@ -45,4 +46,4 @@ class Quantise(Stage, name="quantise"):
         scale = buckets.abs().amax(2, keepdim=True) / levels
         noise = torch.stack([torch.rand(buckets.shape[1:], generator=draw, dtype=x.dtype) for draw in draws])
         whole = torch.floor(buckets / scale + noise.to(x.device)).clamp(-levels, levels)
-        return torch.where(scale > 0, whole * scale, 0.0).view(count, -1)[:, :size]
+        return torch.where(scale == 0, 0.0, whole * scale).view(count, -1)[:, :size]  # NaN stays NaN

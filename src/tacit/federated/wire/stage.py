@@ -15,6 +15,8 @@ from typing import NamedTuple
 from tacit.core.registry import Registered
 from tacit.core.rows import Rows, count_bytes
 
+BUFFERS = ("buffers", "counters")  # the entries in which a model's buffers travel
+
 
 class Load(NamedTuple):
     """What one row weighs: so many values of so many bits, and further bits beside them."""
@@ -46,8 +48,9 @@ class Stage(Registered, family="stages", home="tacit.federated.wire"):
 
 
 def rows_of(message: Rows) -> Rows:
-    """The entries that a stage may change."""
-    return {name: value for name, value in message.items() if value.dim() == 2 and value.shape[1] > 1}
+    """The entries that a stage may change: the method's own, and not the model's buffers."""
+    own = {name: value for name, value in message.items() if name not in BUFFERS}
+    return {name: value for name, value in own.items() if value.dim() == 2 and value.shape[1] > 1}
 
 
 def message_bytes(message: Rows, stages: Sequence[Stage]) -> int:

@@ -42,7 +42,8 @@ class TopK(Stage, name="top_k"):
         for name, v in owed.items():
             places = v.abs().topk(self.kept(v.shape[1]), dim=1).indices
             sent[name] = torch.zeros_like(v).scatter(1, places, v.gather(1, places))
-        return {**message, **sent}, {name: owed[name] - sent[name] for name in memory}
+        rest = {name: (owed[name] - sent[name]).nan_to_num(0, 0, 0) for name in memory}  # one NaN is not for ever
+        return {**message, **sent}, rest
 
     def load(self, load: Load, size: int) -> Load:
         k = min(load.values, self.kept(size))
