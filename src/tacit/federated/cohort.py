@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tacit.core.errors import StudyError
 from tacit.core.rows import Rows, pick
-from tacit.federated.combine.combiner import Combiner
+from tacit.federated.combine.combiner import Combiner, Selecting
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Cohort:
     @cached_property
     def choice(self) -> Tensor:
         """The rows that a selecting combiner keeps. It chooses on "dx", and the choice holds for every entry."""
+        assert isinstance(self.combiner, Selecting)
         return self.combiner.choose(self.messages["dx"], self)
 
     def combine(self, name: str) -> Tensor:

@@ -40,14 +40,14 @@ class Combiner(Registered, family="combiners", home="tacit.federated.combine"):
     @abstractmethod
     def __call__(self, rows: Tensor, cohort: Cohort) -> Tensor: ...
 
-    def choose(self, dx: Tensor, cohort: Cohort) -> Tensor:
-        """For combiners that select: the indices of the rows to keep."""
-        raise NotImplementedError(f"{self.name} does not select rows")
-
 
 @dataclass(frozen=True)
 class Selecting(Combiner):
     """Keeps some of the rows, chosen on the clients' updates dx, and averages them; other entries follow the choice."""
+
+    @abstractmethod
+    def choose(self, dx: Tensor, cohort: Cohort) -> Tensor:
+        """The indices of the rows to keep."""
 
     def __call__(self, rows: Tensor, cohort: Cohort) -> Tensor:
         return mean_of_rows(rows, cohort.choice)
