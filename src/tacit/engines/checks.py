@@ -40,7 +40,7 @@ def check_run(run: Run) -> None:
 def cautions(runs: Sequence[Run]) -> list[str]:
     """What makes sense, but may not do what its author expects; each said once."""
     found = [text for run in runs for text in _cautions(run)]
-    uneven = [run for run in runs if run.split.name != "iid" and not run.centralised]
+    uneven = [run for run in runs if run.split.name != "iid" and run.algorithm.combines and not run.centralised]
     by_weights = {kind: [run.algorithm.name for run in uneven if run.algorithm.weights == kind] for kind in WEIGHTS}
     if all(by_weights.values()):
         samples, uniform = (", ".join(dict.fromkeys(names)) for names in by_weights.values())

@@ -126,5 +126,5 @@ def _label(figure: Figure, panels: dict[str, Any], ylabel: str, xlabel: str = "r
     }
     figure.tight_layout()
     below: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "frameon": False}
-    wide = int(30 * figure.get_figwidth() / 4.2) // (max(map(len, handles), default=1) + 5)  # letters that fit beside
+    wide = int(45 * figure.get_figwidth() / 4.2) // (max(map(len, handles), default=1) + 5)  # letters that fit beside
     figure.legend(handles.values(), handles.keys(), ncols=max(1, min(len(handles), 6, wide)), **below)
