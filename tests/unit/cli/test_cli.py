@@ -137,7 +137,8 @@ def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path, arguments: list
 def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(SMALL)
     command = [sys.executable, "-m", "tacit", "run", "s.yaml", "rounds=100000", "--out", "long"]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # a shell's background jobs ignore it
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, **heard)  # type: ignore[call-overload]
     history = tmp_path / "long" / "history.jsonl"
     while process.poll() is None and not (history.exists() and history.stat().st_size):
         time.sleep(0.05)
