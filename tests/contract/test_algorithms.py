@@ -73,10 +73,9 @@ def test_hooks_leave_their_inputs_untouched(algorithm: Algorithm) -> None:
     torch.testing.assert_close((message, dict(server)), (kept[0], dict(kept[1])), rtol=0, atol=0)
 
 
-def test_its_neutral_setting_is_fedavg(algorithm: Algorithm) -> None:
-    if algorithm.neutral is None:
-        pytest.skip(f"{algorithm.name} has no setting with which it is FedAvg")
-    neutral = Algorithm.build({"name": algorithm.name, **algorithm.neutral})
+@pytest.mark.parametrize("name", [name for name, cls in Algorithm.known().items() if cls.neutral is not None])
+def test_its_neutral_setting_is_fedavg(name: str) -> None:
+    neutral = Algorithm.build({"name": name, **(Algorithm.known()[name].neutral or {})})
     fixed = neutral.local_work
     work = (
         {"local_epochs": fixed.epochs, "batch_size": fixed.batch_size}

@@ -55,7 +55,7 @@ def _cautions(run: Run) -> list[str]:
     found = [run.algorithm.caution(run.split)]
     rule, replies = run.combiner, run.selection.count(run.clients)
     withstood, liars = rule.tolerates(replies), run.attackers.count
-    if withstood is not None and liars > withstood and not rule.linear:
+    if liars > withstood and not rule.linear:
         found.append(
             f"{rule.name} as set here withstands {withstood} of {replies} replies that lie, and the study has"
             f" {liars} attacker{'s' if liars > 1 else ''}"
@@ -113,7 +113,6 @@ def _check_server_data(run: Run) -> None:
         raise StudyError(
             f"distillation asks the clients' models, and what {run.algorithm.name} sends is no model; use fedavg, say"
         )
-
     if run.distillation and not run.combiner.linear:
         raise StudyError(
             f"distillation asks all clients' models, past {run.combiner.name}, so a liar would be heard after all;"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tacit.core.errors import StudyError
 from tacit.core.rows import Rows, columns, join, pick, replaced
-from tacit.core.seeds import derive, generator, numpy_generator
+from tacit.core.seeds import generator, numpy_generator
 from tacit.core.vectors import pack
 from tacit.engines.state import RunState, broadcast, client_view, memory_of
 from tacit.federated.algorithm import Algorithm
@@ -138,8 +138,3 @@ def _start(simulation: Simulation, job: Job, w: Tensor) -> Tensor:
 def _full_gradients(simulation: Simulation, jobs: Sequence[Job], x: Tensor, buffers: Rows) -> Tensor:
     batch = gather(simulation.pool.x, simulation.pool.y, [state.train[client] for state, client in jobs])
     return simulation.gradient(x, buffers, batch).g
-
-
-def derive_seeds(state: RunState, name: str, clients: Sequence[int]) -> list[int]:
-    """One seed per client for this round's draws of that name."""
-    return [derive(state.run.seed, name, client, state.round) for client in clients]

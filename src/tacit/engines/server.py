@@ -12,7 +12,7 @@ from tacit.core.errors import StudyError
 from tacit.core.rows import Rows, join, pick
 from tacit.core.seeds import derive, generator
 from tacit.core.vectors import pack, unpack
-from tacit.engines.clients import Reply, derive_seeds, fit
+from tacit.engines.clients import Reply, fit
 from tacit.engines.metrics import losses_of_updates
 from tacit.engines.state import RunState, client_view, memory_of
 from tacit.federated.algorithm import Server
@@ -157,7 +157,8 @@ def _transmit(state: RunState, messages: Rows, ids: Sequence[int], memory: dict[
                 for k, client in enumerate(ids)
             ]
         )
-        own, new = stage.client(own, old, derive_seeds(state, f"wire {place}", ids))
+        seeds = [derive(state.run.seed, "wire", place, client, state.round) for client in ids]
+        own, new = stage.client(own, old, seeds)
         for k, client in enumerate(ids):
             kept[client] |= {f"{place} {name}": rows[k : k + 1].clone() for name, rows in new.items()}
     memory.update({client: rows for client, rows in kept.items() if rows})

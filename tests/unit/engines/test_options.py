@@ -423,8 +423,8 @@ def test_rounds_without_enough_replies_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_missing_reply_counted_as_zero_counts_for_the_combiner_too() -> None:
-    study: Any = {"clients": 5, "combiner": "median", "rounds": 4, "dropout": 0.4, "missing": "zero", "batch_size": 8}
-    records = simulate(tiny_dataset(200), **{**study, "combiner": {"name": "krum", "f": 1}}).records  # type: ignore[attr-defined]
+    study: Any = {"clients": 5, "rounds": 4, "dropout": 0.4, "missing": "zero", "batch_size": 8}
+    records = simulate(tiny_dataset(200), combiner={"name": "krum", "f": 1}, **study).records  # type: ignore[attr-defined]
     assert all(record["updated"] == (record["replies"] > 0) for record in records)
     assert any(record["replies"] < 5 for record in records)
 

@@ -122,6 +122,11 @@ def test_multi_krum_averages_the_m_best() -> None:
     torch.testing.assert_close(combine({"name": "multi_krum", "f": 2}, rows), rows[best[:7]].mean(0))
 
 
+def test_multi_krum_takes_no_more_than_can_be_honest_when_few_reply() -> None:
+    rows = torch.cat([draw(5, seed=4), 1e6 + draw(2, seed=5)])
+    assert combine({"name": "multi_krum", "f": 2, "m": 9}, rows).abs().max() < 10
+
+
 def test_krum_refuses_n_up_to_2f_plus_2() -> None:
     with pytest.raises(
         StudyError, match=r"n > 2f \+ 2 replies: with f=4 it needs 11, and a round of this study has 10"

@@ -180,3 +180,16 @@ def test_one_nan_is_not_remembered_for_ever() -> None:
     x = rows(1, 20)
     x[0, 3] = math.nan
     assert TopK(0.1).client({"dx": x}, {"dx": torch.zeros(1, 20, dtype=D)}, [0])[1]["dx"].isfinite().all()
+
+
+def test_every_stage_client_and_round_draws_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    plain = Quantise.client
+
+    def listen(self: Quantise, message: Any, memory: Any, seeds: Any) -> Any:
+        seen.extend(seeds)
+        return plain(self, message, memory, seeds)
+
+    monkeypatch.setattr(Quantise, "client", listen)
+    simulate(tiny_dataset(), rounds=2, wire=["quantise", {"name": "quantise", "bits": 4}])
+    assert len(seen) == len(set(seen)) == 2 * 2 * 3

@@ -28,8 +28,8 @@ class Combiner(Registered, family="combiners", home="tacit.federated.combine"):
         """The fewest replies that it can work with; a round with fewer leaves the model as it was."""
         return 1
 
-    def tolerates(self, replies: int) -> int | None:
-        """How many liars it withstands among so many; None where that is no question of their number."""
+    def tolerates(self, replies: int) -> int:
+        """How many liars it withstands among so many."""
         return 0
 
     def check(self, replies: int) -> None:

@@ -30,7 +30,7 @@ class GeometricMedian(Combiner, name="geometric_median"):
         if not self.smoothing > 0:
             raise StudyError(f"geometric_median.smoothing: expected a number above 0, got {self.smoothing}")
 
-    def tolerates(self, replies: int) -> int | None:
+    def tolerates(self, replies: int) -> int:
         return (replies - 1) // 2
 
     def __call__(self, rows: Tensor, cohort: Cohort) -> Tensor:

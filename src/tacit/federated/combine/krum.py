@@ -34,7 +34,7 @@ class Krum(Selecting, name="krum"):
     def quorum(self) -> int:
         return 2 * self.f + 3
 
-    def tolerates(self, replies: int) -> int | None:
+    def tolerates(self, replies: int) -> int:
         return self.f
 
     def check(self, replies: int) -> None:
@@ -65,7 +65,7 @@ class MultiKrum(Krum, name="multi_krum"):
 
     def choose(self, dx: Tensor, cohort: Cohort) -> Tensor:
         scores = krum_scores(dx, self.f)
-        m = len(dx) - self.f - 2 if self.m is None else min(self.m, len(dx))
+        m = len(dx) - self.f - 2 if self.m is None else min(self.m, len(dx) - self.f)  # fewer may have replied
         best = scores.argsort(stable=True)[:m]
         kept = best[scores[best].isfinite()]
         return kept.sort()[0] if len(kept) else best[:1]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Median(Combiner, name="median"):
     """The median of each coordinate; of an even number, the mean of the two in the middle (Yin et al., 2018)."""
 
-    def tolerates(self, replies: int) -> int | None:
+    def tolerates(self, replies: int) -> int:
         return (replies - 1) // 2
 
     def __call__(self, rows: Tensor, cohort: Cohort) -> Tensor:
@@ -43,7 +43,7 @@ class TrimmedMean(Combiner, name="trimmed_mean"):
         """b, how many values are dropped on each side."""
         return math.floor(self.beta * replies + 1e-9)  # 0.29 * 100 is 28.999...
 
-    def tolerates(self, replies: int) -> int | None:
+    def tolerates(self, replies: int) -> int:
         return self.trimmed(replies)
 
     def __call__(self, rows: Tensor, cohort: Cohort) -> Tensor:

@@ -46,7 +46,7 @@ class Zeno(Selecting, name="zeno"):
     def quorum(self) -> int:
         return self.b + 1
 
-    def tolerates(self, replies: int) -> int | None:
+    def tolerates(self, replies: int) -> int:
         return self.b
 
     def check(self, replies: int) -> None:
