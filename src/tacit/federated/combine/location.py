@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -69,16 +70,19 @@ def spatial_huber_location(rows: Tensor, rho: float) -> Tensor:
 
 
 def _weiszfeld(products: Tensor, rho: float) -> Tensor:
-    """The shares of the rows in their spatial location, from their inner products. # (K, K) -> (K,)"""
-    squares = products.diagonal()
-    rho = max(rho, 1e-12 * float(squares.max().sqrt()), 1e-150)  # a step on a row itself needs some width
-    shares = torch.full_like(squares, 1 / len(squares))
+    """The shares of the rows in their spatial location, from their inner products. # (K, K) -> (K,)
+
+    In NumPy: the steps are many and small, and on a busy machine torch's threads would wait for each other at each.
+    """
+    g = products.cpu().numpy()
+    squares = g.diagonal()
+    rho = max(rho, 1e-12 * math.sqrt(squares.max()), 1e-150)  # a step on a row itself needs some width
+    shares = np.full(len(g), 1 / len(g))
     for _ in range(STEPS):
-        mixed = products @ shares
-        distances = (squares - 2 * mixed + shares @ mixed).clamp(min=0).sqrt()
-        pulls = 1 / distances.clamp(min=rho)
-        new = pulls / pulls.sum()
-        if (new - shares).abs().max() <= TOLERANCE:
-            return new
-        shares = new
-    return shares
+        mixed = g @ shares
+        distances = np.sqrt(np.maximum(squares - 2 * mixed + shares @ mixed, 0))
+        pulls = 1 / np.maximum(distances, rho)
+        old, shares = shares, pulls / pulls.sum()
+        if np.abs(shares - old).max() <= TOLERANCE:
+            break
+    return torch.from_numpy(shares).to(products.device)
