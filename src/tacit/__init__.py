@@ -9,18 +9,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tacit.core.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from tacit.core.errors import TacitError as TacitError
     from tacit.core.events import Event, OnEvent
     from tacit.engines.results import Results as Results
     from tacit.engines.study import Study as Study
+    from tacit.report.splits import Splits as Splits
 
-__version__ = "0.1.0"
-__all__ = ["Results", "Study", "TacitError", "resume", "run"]
+__all__ = ["Results", "Splits", "Study", "TacitError", "resume", "run"]
 
 _HOMES = {
     "Study": "tacit.engines.study",
     "Results": "tacit.engines.results",
+    "Splits": "tacit.report.splits",
     "TacitError": "tacit.core.errors",
 }
 

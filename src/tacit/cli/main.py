@@ -12,7 +12,10 @@ import typer
 import tacit
 from tacit.cli.list import list_methods
 from tacit.cli.new import new_study
+from tacit.cli.report import report_command
 from tacit.cli.run import run_command
+from tacit.cli.splits import splits_command
+from tacit.cli.watch import watch_command
 from tacit.core.errors import TacitError
 
 app = typer.Typer(
@@ -23,6 +26,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run_command)
+app.command("report")(report_command)
+app.command("watch")(watch_command)
+app.command("splits")(splits_command)
 app.command("list")(list_methods)
 app.command("new")(new_study)
 

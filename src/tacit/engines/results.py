@@ -16,8 +16,10 @@ from tacit.core.files import replacing
 from tacit.data.datasets import data_folder
 from tacit.engines import checkpoint
 from tacit.engines.checks import cautions
+from tacit.engines.environment import read_environment
 from tacit.engines.history import read_lines
 from tacit.engines.naming import row_names, table_columns
+from tacit.engines.portrait import Portrait
 from tacit.engines.state import is_personal
 from tacit.engines.study import Run, Study
 from tacit.models.model import make_module
@@ -47,7 +49,7 @@ class Results:
         """The study, as it was run."""
         return Study.from_file(self.folder / "study.yaml")
 
-    @property
+    @cached_property
     def runs(self) -> dict[str, Run]:
         """The runs by id."""
         return dict(zip(self.labels, self.study.runs(), strict=True))
@@ -117,6 +119,29 @@ class Results:
         alone = any(is_personal(run) for run in self.runs.values())
         skipped = () if alone else ("local_accuracy", "central_accuracy")
         return {metric: title for metric, title in TITLES.items() if metric in summary and metric not in skipped}
+
+    @cached_property
+    def score(self) -> str:
+        """What tells how good a model is: accuracy, or r2 where a number is predicted."""
+        return "r2" if self.records and "r2" in self.records[0] else "accuracy"
+
+    @cached_property
+    def portraits(self) -> list[Portrait]:
+        """Who held what, for each way in which the data were divided."""
+        path = self.folder / "splits.json"
+        return [Portrait.from_dict(one) for one in json.loads(path.read_text())] if path.exists() else []
+
+    def client_names(self, run: str) -> list[str]:
+        """What the clients of a run are called."""
+        spec = self.runs[run]
+        found = [p for p in self.portraits if (p.split, p.seed) == (self.labels[run]["split"], spec.seed)]
+        named = next((list(p.clients) for p in found if len(p.clients) + p.left_out == spec.clients), [])
+        return named + [str(k) for k in range(len(named), spec.clients)]
+
+    @property
+    def environment(self) -> list[dict[str, Any]]:
+        """The versions and the machine that the study ran with; several where it was resumed elsewhere."""
+        return read_environment(self.folder)
 
     @property
     def columns(self) -> str:

@@ -22,11 +22,13 @@ from tacit.core.files import replacing
 from tacit.data.datasets import Dataset, data_folder
 from tacit.engines import checkpoint
 from tacit.engines.checks import cautions
+from tacit.engines.environment import note_environment
 from tacit.engines.history import History
 from tacit.engines.naming import label_runs, run_ids
+from tacit.engines.portrait import Division, division_key, portray
 from tacit.engines.simulation import Simulation, group_runs
 from tacit.engines.state import RunState, is_personal, try_out
-from tacit.engines.study import Run, Study, plain
+from tacit.engines.study import Study, plain
 from tacit.training.memory import keep_freed_memory
 
 CHECKPOINT_SECONDS = 1.0  # between two checkpoints within a group; what is lost by a crash is computed again
@@ -61,13 +63,14 @@ def run_study(
     check_device(device)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise StudyError(f"{folder} is not empty; resume the study in it, or name another folder")
-    datasets = _load(study.runs(), data, on_event)  # what makes no sense is found before anything is written
+    datasets, divisions = load_data(study, data, on_event)  # what makes no sense is found before anything is written
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StudyError(f"cannot make the folder {folder}: {error.strerror}") from None
     with _locked(folder):
         _write(folder / "study.yaml", study.to_yaml())
+        _write(folder / "splits.json", json.dumps([one.portrait.to_dict() for one in divisions]))
         _play(study, datasets, folder, device=device, on_event=on_event)
 
 
@@ -77,7 +80,7 @@ def resume_study(folder: Path, *, data: str | None = None, device: str = "cpu", 
     if not (folder / "study.yaml").exists():
         raise StudyError(f"{folder} holds no study to resume: there is no study.yaml in it")
     study = Study.from_file(folder / "study.yaml")
-    datasets = _load(study.runs(), data, on_event)
+    datasets, _ = load_data(study, data, on_event)
     with _locked(folder):
         _play(study, datasets, folder, device=device, on_event=on_event)
 
@@ -91,19 +94,25 @@ def check_device(device: str) -> None:
         raise StudyError("device: torch finds no GPU here; use cpu")
 
 
-def _load(runs: list[Run], data: str | None, on_event: OnEvent) -> dict[str, Dataset]:
-    """The data sets that the runs need, each tried with every run's split and model."""
+def load_data(study: Study, data: str | None, on_event: OnEvent) -> tuple[dict[str, Dataset], list[Division]]:
+    """The data sets that the runs need, each tried with every run's split and model, and who holds what of them."""
     datasets: dict[str, Dataset] = {}
-    for run in runs:
+    divisions: dict[str, Division] = {}
+    for run, label in zip(study.runs(), label_runs(study.runs()), strict=True):
         for source in (run.dataset, run.public):
             if source is not None and str(plain(source)) not in datasets:
                 datasets[str(plain(source))] = source.load(data_folder(data), on_event)
-        try_out(run, datasets[str(plain(run.dataset))])
-    return datasets
+        dataset = datasets[str(plain(run.dataset))]
+        partition, _ = try_out(run, dataset)
+        if not run.centralised:
+            portrait = portray(run, label["split"], dataset, partition)
+            divisions.setdefault(division_key(run), Division(run, dataset, partition, portrait))
+    return datasets, list(divisions.values())
 
 
 def _play(study: Study, datasets: dict[str, Dataset], folder: Path, *, device: str, on_event: OnEvent) -> None:
     keep_freed_memory()
+    note_environment(folder, device)
     runs, labels = study.runs(), label_runs(study.runs())
     named = list(zip(run_ids(labels), runs, strict=True))
     progress = _progress(folder, study, datasets)

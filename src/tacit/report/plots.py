@@ -1,100 +1,157 @@
-"""The pictures of a report, as SVG text. matplotlib is imported when the first one is drawn."""
+"""Pictures of results, for notebooks and files. matplotlib is imported when the first one is drawn."""
 
 from __future__ import annotations
 
-import io
 import math
 import textwrap
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tacit.core.errors import StudyError, suggest
+from tacit.report.curves import SCORES, is_reference
+from tacit.report.pictures import Picture, panels_of, style_of
+from tacit.report.split_plots import draw_portraits
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito's
-DASHES = ("-", "--", ":", "-.")
+    from tacit.engines.results import Results
+
+SHOWN_PANELS = 24  # of clients' curves; all of them are in clients.csv
 
 
-def draw_rounds(rounds: pd.DataFrame, metric: str, *, ylabel: str) -> str:
+def plot(results: Results, kind: str | None = None) -> Picture:
+    """A picture of the results: accuracy (or r2), loss, cost, clients, comparison or splits."""
+    drawings = pictures(results)
+    wanted = kind or results.score
+    if wanted not in drawings:
+        raise StudyError(f"there is no picture {wanted!r} of these results; {suggest(wanted, drawings)}")
+    return Picture(drawings[wanted]())
+
+
+def pictures(results: Results) -> dict[str, Callable[[], Figure]]:
+    """Every picture that these results have, by name."""
+    score, rounds = results.score, results.frame()
+    drawings: dict[str, Callable[[], Figure]] = {}
+    if len(rounds):
+        rounds = _named(results, rounds)
+        label = f"global test {SCORES[score]}"
+        drawings = {
+            score: lambda: draw_rounds(rounds, score, ylabel=label),
+            "loss": lambda: draw_rounds(rounds, "loss", ylabel="global test loss"),
+            "cost": lambda: draw_cost(rounds, score, ylabel=label),
+            "clients": lambda: draw_clients(_named(results, results.client_frame()), score),
+            "comparison": lambda: draw_comparison(results.table(), label),
+        }
+    if results.portraits:
+        drawings["splits"] = lambda: draw_portraits(results.portraits)
+    return drawings
+
+
+def write_figures(results: Results) -> list[Path]:
+    """Every picture as svg and png, in the folder figures/."""
+    made = [(name, Picture(drawing())) for name, drawing in pictures(results).items()]
+    return [
+        picture.save(results.folder / "figures" / f"{name}.{kind}") for name, picture in made for kind in ("svg", "png")
+    ]
+
+
+def draw_rounds(rounds: pd.DataFrame, metric: str, *, ylabel: str) -> Figure:
     """The metric per round, a panel per split and a line per algorithm; a band where seeds or settings differ.
 
     A centralised run is a dashed reference line in every panel.
     """
-    central = rounds["algorithm"].str.startswith("centralised")
+    central = rounds["algorithm"].map(is_reference)
     reference = rounds[central].groupby("round")[metric].mean()
     rounds = rounds if central.all() else rounds[~central]
     figure, panels = _panels(list(rounds["split"].unique()))
     if central.any() and not central.all():
         for panel in panels.values():
-            panel.plot(reference, label="centralised", color="#777777", linestyle="--")
+            panel.plot(reference, label="centralised", color="#222222", linestyle=(0, (1, 2)))
     for k, algorithm in enumerate(rounds["algorithm"].unique()):
-        style = _style(k)
+        style = style_of(k)
         mine = rounds[rounds["algorithm"] == algorithm]
         for split, panel in panels.items():
             by_round = mine[mine["split"] == split].groupby("round")[metric]
             if len(by_round):
                 panel.plot(by_round.mean(), label=algorithm, **style)
-                panel.fill_between(
-                    by_round.min().index, by_round.min(), by_round.max(), color=style["color"], alpha=0.15
-                )
+                low, high = by_round.min(), by_round.max()
+                panel.fill_between(low.index, low, high, color=style["color"], alpha=0.15, linewidth=0)
     if metric == "loss" and rounds[metric].max() > 50 * rounds[metric].median():  # one that grows hides all others
         for panel in panels.values():
             _logarithmic(panel, "y")
     _label(figure, panels, ylabel)
-    return to_svg(figure)
+    return figure
 
 
-def draw_cost(rounds: pd.DataFrame) -> str:
-    """Accuracy against the megabytes that all clients have sent so far, a panel per split and a line per algorithm."""
-    rounds = rounds[~rounds["algorithm"].str.startswith("centralised")]
+def draw_cost(rounds: pd.DataFrame, score: str, *, ylabel: str) -> Figure:
+    """The score against the megabytes that all clients have sent so far, a panel per split and a line per algorithm."""
+    rounds = rounds[~rounds["algorithm"].map(is_reference)]
     rounds = rounds.assign(sent=rounds.groupby("run", sort=False)["bytes_up"].cumsum() / 1e6)
-    figure, panels = _panels(list(rounds["split"].unique()))
+    figure, panels = _panels(list(rounds["split"].unique()) or ["centralised"])
     for k, algorithm in enumerate(rounds["algorithm"].unique()):
         mine = rounds[rounds["algorithm"] == algorithm]
         for split, panel in panels.items():
-            by_round = mine[mine["split"] == split].groupby("round")[["sent", "accuracy"]].mean()
+            by_round = mine[mine["split"] == split].groupby("round")[["sent", score]].mean()
             by_round = by_round[by_round["sent"] > 0]  # a method that sends nothing has no place on the axis
             if len(by_round):
-                panel.plot(by_round["sent"], by_round["accuracy"], label=algorithm, **_style(k))
+                panel.plot(by_round["sent"], by_round[score], label=algorithm, **style_of(k))
     for panel in panels.values():
         _logarithmic(panel, "x")
-    _label(figure, panels, "global test accuracy", "megabytes sent")
-    return to_svg(figure)
+    _label(figure, panels, ylabel, "megabytes sent")
+    return figure
 
 
-def draw_clients(clients: pd.DataFrame, metric: str, *, ylabel: str) -> str:
-    """The metric per round and client, a panel per algorithm and split."""
+def draw_clients(clients: pd.DataFrame, score: str) -> Figure:
+    """Local test (solid) and train (dotted) of each client, a panel per algorithm and split, under the first seed."""
+    if "seed" in clients:  # client k holds other samples under another seed
+        clients = clients[clients["seed"] == clients["seed"].iloc[0]]
     clients = clients.assign(panel=clients["algorithm"] + ", " + clients["split"])
-    figure, panels = _panels(list(clients["panel"].unique()))
+    figure, panels = _panels(list(clients["panel"].unique())[:SHOWN_PANELS])
     for title, panel in panels.items():
         for k, (client, mine) in enumerate(clients[clients["panel"] == title].groupby("client")):
-            panel.plot(mine.groupby("round")[metric].mean(), label=f"client {client}", color=COLOURS[k % len(COLOURS)])
-    _label(figure, panels, ylabel)
-    return to_svg(figure)
+            lies = " (attacker)" if "attacker" in mine and mine["attacker"].any() else ""
+            by_round = mine.groupby("round")[[f"train_{score}", f"test_{score}"]].mean()
+            panel.plot(by_round[f"test_{score}"], label=f"client {client!s}{lies}" if k < 12 else None, **style_of(k))
+            panel.plot(by_round[f"train_{score}"], color=style_of(k)["color"], linestyle=":", linewidth=0.9)
+    _label(figure, panels, f"local {SCORES[score]}")
+    return figure
 
 
-def to_svg(figure: Figure) -> str:
-    """The figure as an SVG element that can stand in a page."""
-    buffer = io.StringIO()
-    figure.savefig(
-        buffer, format="svg", bbox_inches="tight", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    )
-    text = buffer.getvalue()
-    return text[text.index("<svg") :]
+def draw_comparison(table: pd.DataFrame, title: str) -> Figure:
+    """The comparison table as a heat map."""
+    from matplotlib.figure import Figure
+
+    rows = [name for name in table.index if not is_reference(str(name))] or list(table.index)
+    values = table.loc[rows].dropna(axis=1, how="all").astype(float)
+    figure = Figure(figsize=(2.2 + 1.5 * values.shape[1], 1.2 + 0.38 * len(values)), layout="constrained")
+    panel = figure.subplots()
+    image = panel.imshow(values.to_numpy(), cmap="cividis", aspect="auto")
+    panel.set_xticks(range(values.shape[1]), [textwrap.fill(str(name), 18) for name in values.columns], fontsize=8)
+    panel.set_yticks(range(len(values)), [str(name) for name in values.index], fontsize=8)
+    middle = (values.min().min() + values.max().max()) / 2
+    for i, j in ((i, j) for i in range(len(values)) for j in range(values.shape[1])):
+        value = values.to_numpy()[i, j]
+        text = "diverged" if math.isnan(value) else f"{value:.3f}"
+        panel.text(j, i, text, ha="center", va="center", fontsize=8, color="white" if value < middle else "black")
+    panel.set_title(title, fontsize=10)
+    figure.colorbar(image, ax=panel)
+    return figure
+
+
+def _named(results: Results, table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(algorithm=table["run"].map(results.names), split=table[results.columns])
 
 
 def _panels(titles: list[str]) -> tuple[Figure, dict[str, Any]]:
-    import matplotlib
-    from matplotlib.figure import Figure
-
     columns = min(len(titles), 3)
-    rows = math.ceil(len(titles) / columns)
-    with matplotlib.rc_context({"svg.hashsalt": "tacit"}):
-        figure = Figure(figsize=(4.2 * columns, 3.0 * rows))
-        axes = figure.subplots(rows, columns, squeeze=False, sharey=True, sharex=True)
-    for spare in list(axes.flat)[len(titles) :]:
+    figure, axes = panels_of(math.ceil(len(titles) / columns), columns, sharey=True, sharex=True)
+    flat = list(axes.flat)
+    for spare in flat[len(titles) :]:
         spare.set_visible(False)
-    return figure, dict(zip(titles, axes.flat, strict=False))
+    return figure, dict(zip(titles, flat, strict=False))
 
 
 def _logarithmic(panel: Any, axis: str) -> None:
@@ -106,10 +163,6 @@ def _logarithmic(panel: Any, axis: str) -> None:
     ruler.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 50 * low else (1,), numticks=6))
     ruler.set_major_formatter("{x:g}")
     ruler.set_minor_formatter(NullFormatter())
-
-
-def _style(place: int) -> dict[str, Any]:
-    return {"color": COLOURS[place % len(COLOURS)], "linestyle": DASHES[place // len(COLOURS) % len(DASHES)]}
 
 
 def _label(figure: Figure, panels: dict[str, Any], ylabel: str, xlabel: str = "round") -> None:
@@ -124,7 +177,6 @@ def _label(figure: Figure, panels: dict[str, Any], ylabel: str, xlabel: str = "r
     handles = {
         text: line for panel in panels.values() for line, text in zip(*panel.get_legend_handles_labels(), strict=True)
     }
-    figure.tight_layout()
-    below: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "frameon": False}
+    below: Any = {"loc": "outside lower center", "frameon": False}
     wide = int(45 * figure.get_figwidth() / 4.2) // (max(map(len, handles), default=1) + 5)  # letters that fit beside
     figure.legend(handles.values(), handles.keys(), ncols=max(1, min(len(handles), 6, wide)), **below)

@@ -1,0 +1,35 @@
+"""`tacit watch`: the report of a study while it runs, in the browser."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def watch_command(
+    folder: Annotated[Path, typer.Argument(help="The folder of a study that is running.")],
+    port: Annotated[int, typer.Option(help="The port on localhost; 0 takes a free one.")] = 8311,
+    browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the address for machines.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """Serve a study's report on localhost and keep it up to date, until Ctrl-C."""
+    import webbrowser
+
+    from tacit.report.live import open_server
+
+    with open_server(folder, port) as server:
+        address = f"http://127.0.0.1:{server.server_address[1]}/"
+        if as_json:
+            typer.echo(json.dumps({"address": address}))
+        elif not quiet:
+            typer.echo(f"watching {folder} at {address} (Ctrl-C ends it)")
+        if browser:
+            webbrowser.open(address)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return

@@ -1,0 +1,48 @@
+"""What a study ran with, so that it can be run again."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tacit.core.files import replacing
+from tacit.core.version import __version__
+
+PACKAGES = ("torch", "numpy", "scikit-learn", "pandas", "pyarrow")
+
+
+def note_environment(folder: Path, device: str) -> None:
+    """Adds to environment.json what this process runs with, unless the last entry says the same."""
+    known = read_environment(folder)
+    here = {
+        "tacit": __version__,
+        "python": platform.python_version(),
+        **{name: found for name in PACKAGES if (found := _version(name))},
+        "machine": f"{platform.system()} {platform.machine()}",
+        "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
+        "threads": torch.get_num_threads(),
+    }
+    if not known or known[-1] != here:
+        with replacing(folder / "environment.json") as file:
+            file.write(json.dumps([*known, here], indent=1))
+
+
+def read_environment(folder: Path) -> list[dict[str, Any]]:
+    """The entries, the oldest first; more than one where a study was resumed elsewhere."""
+    try:
+        found = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    return found if isinstance(found, list) else []
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

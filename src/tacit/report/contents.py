@@ -1,0 +1,166 @@
+"""What the page shows, for its template."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from tacit.engines.results import Results
+from tacit.report.curves import SCORES, chart_data, is_reference
+from tacit.report.question import ask, settings
+
+LOWEST_IS_BEST = {"backdoor", "spread", "loss", "rmse"}
+LEGEND = {
+    "best": "What stopping at the right moment would have given: the best of all rounds.",
+    "local": "The mean of the clients' local test results, with a model of their own where they have one.",
+    "central": "The same clients and samples, all with the global model.",
+    "backdoor": "The share of triggered test samples that are taken for the attackers' target; the lowest in bold.",
+    "worst": "The lowest local test result of an honest client.",
+    "spread": "The standard deviation of the honest clients' local test results; the lowest in bold.",
+}
+
+
+def contents(results: Results) -> dict[str, Any]:
+    """Everything that the template needs."""
+    summary, score = results.summary(), results.score
+    varied, same = settings(results)
+    done = summary["status"].ne("running").sum() if len(summary) else 0
+    return {
+        "name": results.study.name,
+        "question": ask(results),
+        "varied": varied,
+        "same": same,
+        "runs": len(results.runs),
+        "done": int(done),
+        "seeds": results.seeds,
+        "score": SCORES[score],
+        "cautions": results.cautions,
+        "stopped": _stopped(summary),
+        "comparison": [_table(results, metric, title) for metric, title in _compared(results).items()],
+        "fairness": [_table(results, metric, title) for metric, title in _fair(results).items()],
+        "reference": _reference(results),
+        "costs": _costs(results),
+        "privacy": _privacy(summary),
+        "summary": _number_texts(summary.drop(columns=["loss"], errors="ignore")),
+        "columns": results.columns,
+        "study": results.study.to_yaml(),
+        "environment": results.environment,
+        "data": chart_data(results),
+    }
+
+
+def _compared(results: Results) -> dict[str, str]:
+    titles = dict(results.titles)
+    best = f"best_{results.score}"
+    if best in results.summary():
+        titles = {**dict(list(titles.items())[:1]), best: f"Best {SCORES[results.score]} of any round", **titles}
+    return titles
+
+
+def _fair(results: Results) -> dict[str, str]:
+    several = any(run.clients > 1 for run in results.runs.values() if not run.centralised)
+    known = [name for name in ("worst", "spread") if name in results.summary() and several]
+    return {name: {"worst": "The worst served client", "spread": "Spread over clients"}[name] for name in known}
+
+
+def _table(results: Results, metric: str, title: str) -> dict[str, Any]:
+    """The comparison, with the best of each column marked and a shade from 0 to 1 for every cell."""
+    central = [name for name in dict.fromkeys(results.names.values()) if is_reference(name)]
+    means = results.table(metric).drop(index=central if len(central) < len(set(results.names.values())) else [])
+    means = means.dropna(axis=1, how="all")
+    deviations, lowest = results.table(metric, "std"), metric in LOWEST_IS_BEST
+    best = means.min() if lowest else means.max()
+    low, high = float(means.min().min()), float(means.max().max())
+
+    def cell(name: Any, column: Any) -> dict[str, Any]:
+        mean, deviation = float(means.loc[name, column]), float(deviations.loc[name, column])
+        shade = 0.5 if high <= low or math.isnan(mean) else (mean - low) / (high - low)
+        return {
+            "mean": "" if math.isnan(mean) else f"{mean:.4f}",
+            "deviation": "" if math.isnan(mean) or math.isnan(deviation) else f"{deviation:.4f}",
+            "best": mean == best[column] and len(means) > 1,
+            "shade": 1 - shade if lowest else shade,
+            "split": column,
+        }
+
+    rows = [{"name": name, "cells": [cell(name, column) for column in means.columns]} for name in means.index]
+    word = metric.split("_")[0]
+    return {
+        "id": metric,
+        "title": title,
+        "text": LEGEND.get(word, ""),
+        "columns": list(means.columns),
+        "rows": rows,
+        "reference": _reference(results) if metric == results.score else "",
+        "span": "" if math.isnan(low) else f"{low:.3f} to {high:.3f}",
+    }
+
+
+def _reference(results: Results) -> str:
+    """What all the data in one place give."""
+    central = [name for name in dict.fromkeys(results.names.values()) if is_reference(name)]
+    if not central or len(central) == len(set(results.names.values())) or results.summary().empty:
+        return ""
+    means, deviations = (results.table(results.score, statistic).loc[central] for statistic in ("mean", "std"))
+    texts = []
+    for name in central:
+        for mean, spread in zip(means.loc[name], deviations.loc[name], strict=True):
+            if not math.isnan(mean):
+                texts.append(f"{mean:.4f}" + ("" if math.isnan(spread) else f" ± {spread:.4f}"))
+    return ", ".join(texts)
+
+
+def _costs(results: Results) -> list[dict[str, str]]:
+    """A row per method: what a run of it costs, on average."""
+    summary = results.summary()
+    if summary.empty:
+        return []
+    summary = summary.assign(method=summary["run"].map(results.names))
+    wanted = {"bytes_up": "up", "bytes_down": "down", f"{results.score}_per_mb": "per_mb", "seconds": "seconds"}
+    means = summary.groupby("method", sort=False)[[*wanted, "round"]].mean()
+    rows = []
+    for name, row in means.iterrows():
+        up, down = (f"{row[key] / 1e6:,.3g}" for key in ("bytes_up", "bytes_down"))
+        per = row[f"{results.score}_per_mb"]
+        rows.append(
+            {
+                "method": str(name),
+                "rounds": f"{row['round']:,.4g}",
+                "up": up,
+                "down": down,
+                "per_mb": "" if math.isnan(per) else f"{per:.3g}",
+                "seconds": f"{row['seconds']:,.3g}",
+                "each": f"{1000 * row['seconds'] / row['round']:,.3g}",
+            }
+        )
+    return rows
+
+
+def _privacy(summary: pd.DataFrame) -> list[dict[str, str]]:
+    """What each run has spent, where anything was noised."""
+    if "epsilon" not in summary:
+        return []
+    spent = summary[summary["epsilon"].notna()]
+    return [
+        {"run": str(row.run), "epsilon": f"{row.epsilon:.4g}", "delta": f"{row.delta:.1g}"}
+        for row in spent.itertuples()
+    ]
+
+
+def _stopped(summary: pd.DataFrame) -> list[dict[str, Any]]:
+    if summary.empty:
+        return []
+    early = summary[~summary["status"].isin(["finished", "running"])]
+    return [{"run": row.run, "round": row.round, "status": row.status} for row in early.itertuples()]
+
+
+def _number_texts(table: pd.DataFrame) -> dict[str, Any]:
+    def text(value: Any) -> str:
+        if isinstance(value, float):
+            return "" if math.isnan(value) else f"{value:.4g}"
+        return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+    rows = [[text(value) for value in row] for row in table.astype(object).itertuples(index=False)]
+    return {"columns": [str(name).replace("_", " ") for name in table.columns], "rows": rows}

@@ -1,0 +1,123 @@
+"""The numbers that the page's charts are drawn from."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from tacit.engines.results import Results
+
+SCORES = {"accuracy": "accuracy", "r2": "R²"}
+MOST_VALUES = 240_000  # of clients' curves in a page; a value takes about 7 bytes
+MOST_ROUNDS = 400  # of a curve
+MOST_CLIENTS = 30
+
+
+def is_reference(name: str) -> bool:
+    """Whether a row of a table is the centralised reference."""
+    return name.startswith("centralised")
+
+
+def chart_data(results: Results) -> dict[str, Any]:
+    """The numbers behind the charts, as plain lists."""
+    reference = [name for name in dict.fromkeys(results.names.values()) if is_reference(name)]
+    methods = [name for name in dict.fromkeys(results.names.values()) if name not in reference]
+    columns = list(dict.fromkeys(label[results.columns] for label in results.labels.values()))
+    curves = _curves(results)
+    return {
+        "score": results.score,
+        "score_name": SCORES[results.score],
+        "columns": results.columns,
+        "methods": methods or reference,
+        "references": reference if methods else [],
+        "splits": [one for one in columns if one != "all data"] or columns,
+        "curves": curves,
+        **_client_curves(results),
+        "portraits": [portrait.to_dict() for portrait in results.portraits],
+    }
+
+
+def _curves(results: Results) -> list[dict[str, Any]]:
+    rounds, found = results.frame(), []
+    for run, mine in rounds.groupby("run", sort=False) if len(rounds) else ():
+        label = results.labels[str(run)]
+        kept = mine.iloc[_thinned(len(mine), MOST_ROUNDS)]
+        costs = pd.DataFrame({"mb": mine["bytes_up"].cumsum() / 1e6, "time": mine["seconds"].cumsum()}).loc[kept.index]
+        found.append(
+            {
+                "run": run,
+                "method": results.names[str(run)],
+                "split": label[results.columns],
+                "seed": results.runs[str(run)].seed,
+                "status": str(mine["status"].iloc[-1]),
+                "round": kept["round"].tolist(),
+                "score": _plain(kept[results.score]),
+                "loss": _plain(kept["loss"]),
+                "mb": _plain(costs["mb"], 6),
+                "time": _plain(costs["time"], 4),
+            }
+        )
+    return found
+
+
+def _client_curves(results: Results) -> dict[str, Any]:
+    """Each client's metrics round by round. Of very many, the first seed's, the first clients' and every so many rounds."""
+    records = [record for record in results.records if not results.runs[record["run"]].centralised]
+    size = sum(4 * len(record["clients"]) for record in records)
+    seeds = {results.runs[record["run"]].seed for record in records}
+    notes = []
+    if size > MOST_VALUES and len(seeds) > 1:
+        first = next(results.runs[record["run"]].seed for record in records)
+        records = [record for record in records if results.runs[record["run"]].seed == first]
+        notes.append(f"seed {first} only")
+    most = max((len(record["clients"]) for record in records), default=0)
+    if size > MOST_VALUES and most > MOST_CLIENTS:
+        notes.append(f"the first {MOST_CLIENTS} of {most} clients")
+    kept = MOST_CLIENTS if size > MOST_VALUES else most
+    by_run: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        by_run.setdefault(record["run"], []).append(record)
+    values = sum(4 * min(kept, len(record["clients"])) for record in records)
+    longest = max(map(len, by_run.values()), default=0)
+    steps = min(longest, max(20, longest * MOST_VALUES // max(1, values)))
+    if steps < longest:
+        notes.append(f"{steps} of {longest} rounds")
+    found = [_client_curve(results, run, mine, kept, steps) for run, mine in by_run.items()]
+    return {"clients": found, "clients_note": ", ".join(notes)}
+
+
+def _client_curve(results: Results, run: str, records: list[dict[str, Any]], most: int, steps: int) -> dict[str, Any]:
+    score, names = results.score, results.client_names(run)
+    records = [records[k] for k in _thinned(len(records), steps)]
+    last = records[-1]["clients"][:most]
+    kinds = {"train": f"train_{score}", "test": f"test_{score}", "train_loss": "train_loss", "test_loss": "test_loss"}
+    return {
+        "run": run,
+        "method": results.names[run],
+        "split": results.labels[run][results.columns],
+        "seed": results.runs[run].seed,
+        "round": [record["round"] for record in records],
+        "names": names[:most],
+        "attackers": [client["client"] for client in last if client.get("attacker")],
+        **{
+            kind: [[_rounded(record["clients"][k][field]) for record in records] for k in range(len(last))]
+            for kind, field in kinds.items()
+        },
+    }
+
+
+def _plain(values: pd.Series, digits: int | None = None) -> list[float | None]:
+    return [_rounded(value, digits) if digits else (None if math.isnan(value) else float(value)) for value in values]
+
+
+def _rounded(value: float | None, digits: int = 5) -> float | None:
+    return None if value is None or math.isnan(value) else float(f"{value:.{digits}g}")
+
+
+def _thinned(length: int, most: int) -> list[int]:
+    """Places of at most so many of a list's items, the last included."""
+    if length <= most:
+        return list(range(length))
+    return sorted({length - 1 - round(k * (length - 1) / (most - 1)) for k in range(most)})

@@ -1,0 +1,75 @@
+"""What a study asks: its grid as a sentence and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
+from typing import Any
+
+from tacit.core.fields import field_types
+from tacit.core.registry import Registered
+from tacit.engines.results import Results
+from tacit.engines.study import SETTINGS, Run, expand
+
+ALWAYS = ("dataset", "model", "clients", "optimiser", "rounds", "local_epochs", "batch_size", "seed")
+NAMED = 6  # of a longer list the sentence tells the number
+
+
+def ask(results: Results) -> str:
+    """The study's question, in a sentence or two.
+
+    `How do fedavg and fedprox compare on digits, divided among 4 clients by iid and label_dirichlet?`
+    """
+    runs = [run for run in results.runs.values() if not run.centralised]
+    methods = list(dict.fromkeys(results.names[id] for id, run in results.runs.items() if not run.centralised))
+    data = listed([short(run.dataset) for run in runs], "data sets")
+    clients = listed([str(run.clients) for run in runs], "numbers of", last="or")
+    splits = listed([short(run.split) for run in runs], "splits")
+    compared = f"do {listed(methods, 'methods')} compare" if len(methods) > 1 else f"well does {methods[0]} learn"
+    lies = [short(run.attackers) for run in runs]
+    attacks = f", under attacks by {listed(lies, 'attacks')}" if any(run.attackers.count for run in runs) else ""
+    return f"How {compared} on {data}, divided among {clients} clients by {splits}{attacks}?"
+
+
+def settings(results: Results) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """What varies and what stays the same, each as rows of a setting and its values; defaults nobody asks for left out."""
+    runs = [run for run in results.runs.values() if not run.centralised]
+    varied, same = [], []
+    for name, item in SETTINGS.items():
+        if name == "centralised":
+            continue
+        found = [getattr(run, name) for run in runs]
+        values = list(dict.fromkeys(short(value, full=True) for value in found))
+        if len(values) > 1:
+            varied.append((name, ", ".join(values)))
+        elif name in ALWAYS or found[0] != expand(item.metadata["default"], field_types(Run)[name], name)[0]:
+            same.append((name, values[0]))
+    return varied, same
+
+
+def short(value: Any, *, full: bool = False) -> str:
+    """A setting as people write it: a method's name with the fields that are not the defaults; if full, all floats."""
+    if isinstance(value, Registered):
+        shown = [f.name for f in fields(value) if not _usual(value, f, full)]  # type: ignore[arg-type]
+        inner = ", ".join(f"{name}={short(getattr(value, name))}" for name in shown)
+        name = str(value.spec()[value.key])
+        return f"{name}({inner})" if inner else name
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(short(one, full=full) for one in value)}]"
+    return f"{value:.10g}" if isinstance(value, float) else "none" if value is None else str(value)
+
+
+def listed(items: Sequence[str], plural: str, *, last: str = "and") -> str:
+    """`a, b and c`, each once; of more than a few, their number."""
+    once = list(dict.fromkeys(items))
+    if len(once) > NAMED:
+        return f"{len(once)} {plural}"
+    return once[0] if len(once) == 1 else f"{', '.join(once[:-1])} {last} {once[-1]}"
+
+
+def _usual(value: Registered, field: Any, full: bool) -> bool:
+    found = getattr(value, field.name)
+    if full and isinstance(found, float) and found:
+        return False
+    default = field.default_factory() if field.default_factory is not MISSING else field.default
+    return bool(found == default)
