@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -53,9 +53,9 @@ def portray(run: Run, split: str, dataset: Dataset, partition: Partition) -> Por
     drawn = min(run.clients, DRAWN)
     names = tuple(str(k) for k in range(drawn))
     labels = dataset.y.numpy()
-    sides = (_counts(side[:drawn], labels, dataset.classes) for side in (partition.train, partition.test))
+    train, test = (_counts(side[:drawn], labels, dataset.classes) for side in (partition.train, partition.test))
     noise = tuple(float(level) for level in partition.noise[:drawn])
-    return Portrait(dataset.name, split, run.seed, names, dataset.labels, *sides, noise, run.clients - drawn)
+    return Portrait(dataset.name, split, run.seed, names, dataset.labels, train, test, noise, run.clients - drawn)
 
 
 def division_key(run: Run) -> str:
@@ -68,6 +68,4 @@ def _counts(parts: Sequence[NDArray[np.int64]], labels: NDArray[np.int64], class
 
 
 def _tuples(value: Any) -> Any:
-    return (
-        tuple(_tuples(item) for item in value) if isinstance(value, Iterable) and not isinstance(value, str) else value
-    )
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

@@ -63,28 +63,24 @@ def _curves(results: Results) -> list[dict[str, Any]]:
 
 
 def _client_curves(results: Results) -> dict[str, Any]:
-    """Each client's metrics round by round. Of very many, the first seed's, the first clients' and every so many rounds."""
-    records = [record for record in results.records if not results.runs[record["run"]].centralised]
-    size = sum(4 * len(record["clients"]) for record in records)
-    seeds = {results.runs[record["run"]].seed for record in records}
-    notes = []
-    if size > MOST_VALUES and len(seeds) > 1:
-        first = next(results.runs[record["run"]].seed for record in records)
-        records = [record for record in records if results.runs[record["run"]].seed == first]
-        notes.append(f"seed {first} only")
-    most = max((len(record["clients"]) for record in records), default=0)
-    if size > MOST_VALUES and most > MOST_CLIENTS:
-        notes.append(f"the first {MOST_CLIENTS} of {most} clients")
-    kept = MOST_CLIENTS if size > MOST_VALUES else most
+    """Each client's metrics round by round: of very many values, fewer seeds, clients and rounds, and a note on that."""
     by_run: dict[str, list[dict[str, Any]]] = {}
-    for record in records:
-        by_run.setdefault(record["run"], []).append(record)
-    values = sum(4 * min(kept, len(record["clients"])) for record in records)
-    longest = max(map(len, by_run.values()), default=0)
-    steps = min(longest, max(20, longest * MOST_VALUES // max(1, values)))
-    if steps < longest:
-        notes.append(f"{steps} of {longest} rounds")
-    found = [_client_curve(results, run, mine, kept, steps) for run, mine in by_run.items()]
+    for record in results.records:
+        if not results.runs[record["run"]].centralised:
+            by_run.setdefault(record["run"], []).append(record)
+    notes, clients = [], max((len(mine[0]["clients"]) for mine in by_run.values()), default=0)
+    steps = max(map(len, by_run.values()), default=0)
+    seeds = list(dict.fromkeys(results.runs[run].seed for run in by_run))
+    if 4 * clients * steps * len(by_run) > MOST_VALUES and len(seeds) > 1:
+        by_run = {run: mine for run, mine in by_run.items() if results.runs[run].seed == seeds[0]}
+        notes.append(f"seed {seeds[0]}")
+    if 4 * clients * steps * len(by_run) > MOST_VALUES and clients > MOST_CLIENTS:
+        notes.append(f"the first {MOST_CLIENTS} of {clients} clients")
+        clients = MOST_CLIENTS
+    fitting = max(20, MOST_VALUES // max(1, 4 * clients * len(by_run)))
+    if steps > fitting:
+        notes.append(f"{fitting} of {steps} rounds")
+    found = [_client_curve(results, run, mine, clients, fitting) for run, mine in by_run.items()]
     return {"clients": found, "clients_note": ", ".join(notes)}
 
 

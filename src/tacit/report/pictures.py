@@ -46,14 +46,12 @@ class Picture:
         return self._drawn("png")
 
 
-def panels_of(
-    rows: int, columns: int, *, height: float = 3.0, width: float = 4.2, **shared: bool
-) -> tuple[Figure, Any]:
-    """A figure of so many panels, and their axes."""
+def panels_of(rows: int, columns: int, *, height: float = 3.0, width: float = 4.2, shared: bool = False) -> Any:
+    """A figure of so many panels, and their axes as a matrix."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False, **shared)  # type: ignore[arg-type]
+    return figure, figure.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared)
 
 
 def style_of(place: int) -> dict[str, Any]:

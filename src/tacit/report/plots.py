@@ -147,7 +147,7 @@ def _named(results: Results, table: pd.DataFrame) -> pd.DataFrame:
 
 def _panels(titles: list[str]) -> tuple[Figure, dict[str, Any]]:
     columns = min(len(titles), 3)
-    figure, axes = panels_of(math.ceil(len(titles) / columns), columns, sharey=True, sharex=True)
+    figure, axes = panels_of(math.ceil(len(titles) / columns), columns, shared=True)
     flat = list(axes.flat)
     for spare in flat[len(titles) :]:
         spare.set_visible(False)

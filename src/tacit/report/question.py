@@ -32,7 +32,7 @@ def ask(results: Results) -> str:
 
 
 def settings(results: Results) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """What varies and what stays the same, each as rows of a setting and its values; defaults nobody asks for left out."""
+    """What varies and what stays the same, as rows of a setting and its values; usual defaults are left out."""
     runs = [run for run in results.runs.values() if not run.centralised]
     varied, same = [], []
     for name, item in SETTINGS.items():
