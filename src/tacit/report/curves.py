@@ -63,7 +63,7 @@ def _curves(results: Results) -> list[dict[str, Any]]:
 
 
 def _client_curves(results: Results) -> dict[str, Any]:
-    """Each client's metrics round by round: of very many values, fewer seeds, clients and rounds, and a note on that."""
+    """Each client's metrics round by round; of very many, fewer seeds, clients and rounds, and a note."""
     by_run: dict[str, list[dict[str, Any]]] = {}
     for record in results.records:
         if not results.runs[record["run"]].centralised:

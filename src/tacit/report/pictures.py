@@ -46,7 +46,9 @@ class Picture:
         return self._drawn("png")
 
 
-def panels_of(rows: int, columns: int, *, height: float = 3.0, width: float = 4.2, shared: bool = False) -> Any:
+def panels_of(
+    rows: int, columns: int, *, height: float = 3.0, width: float = 4.2, shared: bool = False
+) -> tuple[Figure, Any]:
     """A figure of so many panels, and their axes as a matrix."""
     from matplotlib.figure import Figure
 

@@ -152,7 +152,7 @@ function numbers(id, columns, xLabel) {
     const rows = places.map((at) => make("tr", {}, make("th", { scope: "row" }, short(at)),
       ...found.map((values) => make("td", {}, short(values.get(at) ?? null)))));
     const table = make("table", { id: `${id}-numbers` }, make("thead", {}, head), make("tbody", {}, ...rows));
-    box.append(make("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "the numbers of the chart" }, table));
+    box.append(make("div", { class: "wide", tabindex: 0, role: "region", "aria-label": `the numbers of ${id.replace("chart-", "the chart: ")}` }, table));
   });
   return box;
 }
