@@ -12,8 +12,8 @@ from tacit.core.files import replacing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, darkened where they were too pale on white; the page uses the same.
-COLOURS = ("#0072B2", "#D55E00", "#008060", "#B0479A", "#A37500", "#3AA0DC", "#7A1F2B", "#5B5F66")
+# Apart for every kind of colour vision, and against white; the page uses the same.
+COLOURS = ("#18549e", "#df400f", "#00a955", "#c1337c", "#79381c", "#4881f6", "#4d2d32", "#8692b6")
 DASHES = ("-", "--", ":", "-.")
 
 
