@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from tacit.engines.question import ask, settings
 from tacit.engines.results import Results
 from tacit.report.curves import SCORES, chart_data, is_reference
-from tacit.report.question import ask, settings
 
 LOWEST_IS_BEST = {"backdoor", "spread", "loss", "rmse"}
 LEGEND = {
@@ -25,11 +25,11 @@ LEGEND = {
 def contents(results: Results) -> dict[str, Any]:
     """Everything that the template needs."""
     summary, score = results.summary(), results.score
-    varied, same = settings(results)
+    varied, same = settings(results.study)
     done = summary["status"].ne("running").sum() if len(summary) else 0
     return {
         "name": results.study.name,
-        "question": ask(results),
+        "question": ask(results.study),
         "varied": varied,
         "same": same,
         "runs": len(results.runs),

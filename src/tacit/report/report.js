@@ -5,6 +5,9 @@ let data;
 const hidden = { methods: new Set(), splits: new Set() };
 const chosen = {};
 
+// Two or four panels stand two in a row.
+const grid = (panels) => make("div", { class: panels.length === 2 || panels.length === 4 ? "panels pairs" : "panels" }, ...panels);
+
 const style = (place) => `c${place % 8} d${Math.floor(place / 8) % 4}`;
 const methodStyle = (name) => (data.references.includes(name) ? "reference" : style(data.methods.indexOf(name)));
 const shownMethods = () => data.methods.filter((name) => !hidden.methods.has(name));
@@ -53,7 +56,7 @@ function drawCurves(place, xKey, yKey, xLabel, yLabel) {
   const { panels, names } = curvePanels(xKey, yKey, xLabel, yLabel);
   place.replaceChildren(
     legend(names.map((name) => ({ name, style: methodStyle(name) }))),
-    make("div", { class: "panels" }, ...panels.map(linePanel)),
+    grid(panels.map(linePanel)),
     numbers(place.id, panels.flatMap(({ title, lines }) => lines.map(({ name, points }) => ({
       name: `${name}, ${title}`, points: points.map(([x, y]) => [x, y]) }))), xLabel));
 }
@@ -80,7 +83,7 @@ function drawClients(place) {
   items.push({ name: "train, as it worked", style: "plain thin" }, { name: "local test, after the round", style: "plain" });
   place.replaceChildren(
     legend(items),
-    make("div", { class: "panels" }, ...panels.map((panel) => linePanel({ ...common, ...panel }))),
+    grid(panels.map((panel) => linePanel({ ...common, ...panel }))),
     numbers(place.id, panels.flatMap(({ title, lines }) => lines.map(({ name, points }) => ({
       name: `${title}, ${name}`, points: points.map(([x, y]) => [x, y]) }))), "round"));
 }
@@ -99,7 +102,7 @@ function drawFairness(place) {
   const panels = shownSplits().map((split) => ({ title: split, rows: rowsOf(split) }));
   const xs = panels.flatMap(({ rows }) => rows.flatMap(({ values }) => values.map(({ value }) => value)));
   const xLabel = `local test ${data.score_name}`;
-  place.replaceChildren(make("div", { class: "panels" }, ...panels.map((panel) => stripPanel({ ...panel, xs, xLabel }))));
+  place.replaceChildren(grid(panels.map((panel) => stripPanel({ ...panel, xs, xLabel }))));
 }
 
 function drawPortraits(place) {

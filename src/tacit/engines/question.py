@@ -8,20 +8,22 @@ from typing import Any
 
 from tacit.core.fields import field_types
 from tacit.core.registry import Registered
-from tacit.engines.results import Results
-from tacit.engines.study import SETTINGS, Run, expand
+from tacit.engines.naming import label_runs, row_names
+from tacit.engines.study import SETTINGS, Run, Study, expand
 
 ALWAYS = ("dataset", "model", "clients", "optimiser", "rounds", "local_epochs", "batch_size", "seed")
 NAMED = 6  # of a longer list the sentence tells the number
 
 
-def ask(results: Results) -> str:
-    """The study's question, in a sentence or two.
+def ask(study: Study) -> str:
+    """The study's question, in a sentence.
 
-    `How do fedavg and fedprox compare on digits, divided among 4 clients by iid and label_dirichlet?`
+    >>> ask(Study(algorithm=["fedavg", "fedprox"], split=["iid", "label_dirichlet"]))
+    'How do fedavg and fedprox compare on digits, divided among 4 clients by iid and label_dirichlet?'
     """
-    runs = [run for run in results.runs.values() if not run.centralised]
-    methods = list(dict.fromkeys(results.names[id] for id, run in results.runs.items() if not run.centralised))
+    every, runs = study.runs(), _proper(study)
+    names = row_names(label_runs(every))
+    methods = list(dict.fromkeys(name for name, run in zip(names, every, strict=True) if run in runs))
     data = listed([short(run.dataset) for run in runs], "data sets")
     clients = listed([str(run.clients) for run in runs], "numbers of", last="or")
     splits = listed([short(run.split) for run in runs], "splits")
@@ -31,9 +33,9 @@ def ask(results: Results) -> str:
     return f"How {compared} on {data}, divided among {clients} clients by {splits}{attacks}?"
 
 
-def settings(results: Results) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+def settings(study: Study) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """What varies and what stays the same, as rows of a setting and its values; usual defaults are left out."""
-    runs = [run for run in results.runs.values() if not run.centralised]
+    runs = _proper(study)
     varied, same = [], []
     for name, item in SETTINGS.items():
         if name == "centralised":
@@ -65,6 +67,10 @@ def listed(items: Sequence[str], plural: str, *, last: str = "and") -> str:
     if len(once) > NAMED:
         return f"{len(once)} {plural}"
     return once[0] if len(once) == 1 else f"{', '.join(once[:-1])} {last} {once[-1]}"
+
+
+def _proper(study: Study) -> list[Run]:
+    return [run for run in study.runs() if not run.centralised]
 
 
 def _usual(value: Registered, field: Any, full: bool) -> bool:
