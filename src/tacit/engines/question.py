@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 from tacit.core.fields import field_types
 from tacit.core.registry import Registered
+from tacit.data.datasets import Source
 from tacit.engines.naming import label_runs, row_names
 from tacit.engines.study import SETTINGS, Run, Study, expand
 
@@ -23,8 +25,8 @@ def ask(study: Study) -> str:
     """
     every, runs = study.runs(), _proper(study)
     names = row_names(label_runs(every))
-    methods = list(dict.fromkeys(name for name, run in zip(names, every, strict=True) if run in runs))
-    data = listed([short(run.dataset) for run in runs], "data sets")
+    methods = list(dict.fromkeys(name for name, run in zip(names, every, strict=True) if not run.centralised))
+    data = listed([_data_name(run.dataset) for run in runs], "data sets")
     clients = listed([str(run.clients) for run in runs], "numbers of", last="or")
     splits = listed([short(run.split) for run in runs], "splits")
     compared = f"do {listed(methods, 'methods')} compare" if len(methods) > 1 else f"well does {methods[0]} learn"
@@ -67,6 +69,11 @@ def listed(items: Sequence[str], plural: str, *, last: str = "and") -> str:
     if len(once) > NAMED:
         return f"{len(once)} {plural}"
     return once[0] if len(once) == 1 else f"{', '.join(once[:-1])} {last} {once[-1]}"
+
+
+def _data_name(source: Source) -> str:
+    """A file or function of the user's own is called by its own name."""
+    return Path(source.path).name if isinstance(getattr(source, "path", None), str) else source.name  # type: ignore[attr-defined]
 
 
 def _proper(study: Study) -> list[Run]:
