@@ -46,7 +46,7 @@ def test_a_partition_covers_every_sample_once_or_says_why_not(
 def test_a_split_is_a_function_of_its_seed_and_leaves_the_labels_alone(name: str, seed: int) -> None:
     labels = labels_of(400, 4)
     kept = labels.copy()
-    one, other = (Split.build(name)(labels, 3, numpy_generator(seed, "s")) for _ in range(2))
+    one, other = (Split.build(name)(labels, 4, numpy_generator(seed, "s")) for _ in range(2))
     assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
     assert np.array_equal(labels, kept)
 
