@@ -23,7 +23,7 @@ from tacit.data.datasets import Dataset, data_folder
 from tacit.engines import checkpoint
 from tacit.engines.checks import cautions
 from tacit.engines.history import History
-from tacit.engines.naming import label_runs, run_ids
+from tacit.engines.naming import encoding_files, label_runs, run_ids
 from tacit.engines.simulation import Simulation, group_runs
 from tacit.engines.state import RunState, is_personal, try_out
 from tacit.engines.study import Run, Study, plain
@@ -99,7 +99,17 @@ def _load(runs: list[Run], data: str | None, on_event: OnEvent) -> dict[str, Dat
             if source is not None and str(plain(source)) not in datasets:
                 datasets[str(plain(source))] = source.load(data_folder(data), on_event)
         try_out(run, datasets[str(plain(run.dataset))])
+    tasks = {datasets[str(plain(run.dataset))].task: datasets[str(plain(run.dataset))].name for run in runs}
+    if len(tasks) > 1:
+        texts = " and ".join(f"{name} for {task}" for task, name in tasks.items())
+        raise StudyError(f"a study compares one score, and its data are {texts}; make two studies of it")
     return datasets
+
+
+def _write_encodings(runs: list[Run], datasets: dict[str, Dataset], folder: Path) -> None:
+    for source, file in encoding_files(runs).items():
+        if encoding := datasets[source].encoding:
+            encoding.save(folder / file)
 
 
 def _play(study: Study, datasets: dict[str, Dataset], folder: Path, *, device: str, on_event: OnEvent) -> None:
@@ -108,6 +118,7 @@ def _play(study: Study, datasets: dict[str, Dataset], folder: Path, *, device: s
     named = list(zip(run_ids(labels), runs, strict=True))
     progress = _progress(folder, study, datasets)
     _write(folder / "runs.json", json.dumps(dict(zip(run_ids(labels), labels, strict=True)), indent=1))
+    _write_encodings(runs, datasets, folder)
     groups = group_runs(named)
     history = History(folder, progress.lengths)
     for text in cautions(runs):

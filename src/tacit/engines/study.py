@@ -72,8 +72,8 @@ class Run:
     initial: Literal["same", "different"] = _setting("same", "whether all clients start from the same weights")
     local_test: float = _setting(0.1, "the share of its samples that a client keeps to test on")
     server_samples: int = _setting(0, "samples set aside for the server before the split")
-    target_accuracy: float | None = _setting(None, "stop once the global test accuracy is this good")
-    patience: int | None = _setting(None, "stop after this many rounds without a better global test accuracy")
+    target_accuracy: float | None = _setting(None, "stop once the global test accuracy, or R2, is this good")
+    patience: int | None = _setting(None, "stop after this many rounds without a better global test accuracy, or R2")
     seed: int = _setting(0, "everything random follows from it")
     centralised: bool = _setting(False, "also train on all data at one place, for reference")
 

@@ -15,6 +15,8 @@ from tacit.core.files import replacing
 from tacit.engines.results import Results
 from tacit.report.plots import draw_clients, draw_cost, draw_rounds
 
+SCORES = {"accuracy": "accuracy", "r2": "R2"}
+LOWEST = ("backdoor", "rmse")  # the less, the better
 TEXTS = {
     "local_accuracy": "The mean of the clients' local test accuracies, with a model of their own where they have one.",
     "central_accuracy": "The same clients and samples, all with the global model.",
@@ -53,10 +55,11 @@ def _contents(results: Results) -> dict[str, Any]:
         "stopped": summary[~summary["status"].isin(["finished", "running"])][["run", "status", "round"]].to_dict(
             "records"
         ),
-        "accuracy": draw_rounds(rounds, "accuracy", ylabel="global test accuracy"),
+        "score": SCORES[results.score],
+        "scores": draw_rounds(rounds, results.score, ylabel=f"global test {SCORES[results.score]}"),
         "loss": draw_rounds(rounds, "loss", ylabel="global test loss"),
-        "cost": draw_cost(rounds),
-        "clients": draw_clients(few, "test_accuracy", ylabel="local test accuracy"),
+        "cost": draw_cost(rounds, results.score, ylabel=f"global test {SCORES[results.score]}"),
+        "clients": draw_clients(few, f"test_{results.score}", ylabel=f"local test {SCORES[results.score]}"),
         "hidden_panels": max(0, pairs - SHOWN_PANELS),
         "study": results.study.to_yaml(),
         "versions": _versions(),
@@ -65,7 +68,7 @@ def _contents(results: Results) -> dict[str, Any]:
 
 def _table(results: Results, metric: str, title: str) -> dict[str, Any]:
     means = results.table(metric).dropna(axis=1, how="all")
-    rows = _table_rows(means, results.table(metric, "std"), lowest=metric == "backdoor")
+    rows = _table_rows(means, results.table(metric, "std"), lowest=metric in LOWEST)
     return {"title": title, "text": TEXTS.get(metric, ""), "columns": list(means.columns), "rows": rows}
 
 

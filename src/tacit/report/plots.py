@@ -44,21 +44,21 @@ def draw_rounds(rounds: pd.DataFrame, metric: str, *, ylabel: str) -> str:
     return to_svg(figure)
 
 
-def draw_cost(rounds: pd.DataFrame) -> str:
-    """Accuracy against the megabytes that all clients have sent so far, a panel per split and a line per algorithm."""
+def draw_cost(rounds: pd.DataFrame, metric: str, *, ylabel: str) -> str:
+    """The metric against the megabytes that all clients sent so far, a panel per split and a line per algorithm."""
     rounds = rounds[~rounds["algorithm"].str.startswith("centralised")]
     rounds = rounds.assign(sent=rounds.groupby("run", sort=False)["bytes_up"].cumsum() / 1e6)
     figure, panels = _panels(list(rounds["split"].unique()))
     for k, algorithm in enumerate(rounds["algorithm"].unique()):
         mine = rounds[rounds["algorithm"] == algorithm]
         for split, panel in panels.items():
-            by_round = mine[mine["split"] == split].groupby("round")[["sent", "accuracy"]].mean()
+            by_round = mine[mine["split"] == split].groupby("round")[["sent", metric]].mean()
             by_round = by_round[by_round["sent"] > 0]  # a method that sends nothing has no place on the axis
             if len(by_round):
-                panel.plot(by_round["sent"], by_round["accuracy"], label=algorithm, **_style(k))
+                panel.plot(by_round["sent"], by_round[metric], label=algorithm, **_style(k))
     for panel in panels.values():
         _logarithmic(panel, "x")
-    _label(figure, panels, "global test accuracy", "megabytes sent")
+    _label(figure, panels, ylabel, "megabytes sent")
     return to_svg(figure)
 
 
