@@ -163,7 +163,8 @@ class Results:
     def table(self, metric: str | None = None, statistic: str = "mean") -> pd.DataFrame:
         """The last round's metric, a column per split (or per attack, if that is what varies): its mean over the seeds.
 
-        The metric is by default the score, accuracy or R2. `statistic` may be `std` and so on. A cell is empty where a run diverged, whatever the other seeds did.
+        The metric is by default the score, accuracy or R2. `statistic` may be `std` and so on. A cell is empty where a
+        run diverged, whatever the other seeds did.
         """
         summary, metric = self.summary(), metric or self.score
         if metric not in summary:
