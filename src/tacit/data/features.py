@@ -179,7 +179,7 @@ def as_days(name: str, values: pd.Series[Any], format: str | None) -> tuple[Floa
     moments = read.dt.tz_localize(None)
     days: Floats = ((moments - pd.Timestamp(0)) / pd.Timedelta(days=1)).to_numpy(np.float64)  # type: ignore[assignment]
     _refuse_odd(name, texts, days, f"a date of the form {format}" if format else "a date such as 2026-01-31")
-    place: Any = moments.dt.dayofyear.to_numpy(np.float64, na_value=np.nan)
+    place: Any = moments.dt.day_of_year.to_numpy(np.float64, na_value=np.nan)
     return days, 2 * math.pi * place / DAYS_A_YEAR
 
 

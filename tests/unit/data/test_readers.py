@@ -203,6 +203,23 @@ def test_bundled_data_sets_load_without_a_download(name: str) -> None:
     assert data.classes == len(data.y.unique())
 
 
+def test_diabetes_is_a_regression_that_comes_along() -> None:
+    data = Source.build("diabetes").load()
+    assert (data.task, data.outputs, data.labels) == ("regression", 1, ())
+    assert len(data.y) + len(data.test_y) == 442
+    assert 25 <= (data.y.min() * data.target_spread + data.target_centre).item() < 26  # as the authors have it
+
+
+def test_a_python_function_with_float_outcomes_gives_a_regression() -> None:
+    data = Source.build({"name": "function", "path": "own_code:make_numbers"}).load()
+    assert data.task == "regression"
+    assert abs(data.y.mean()) < 1e-6
+    with pytest.raises(DataError, match="the outcomes hold missing or infinite numbers"):
+        split_off_test("mine", np.zeros((9, 2)), np.full(9, np.nan))
+    with pytest.raises(DataError, match="all test outcomes are equal"):
+        split_off_test("mine", np.zeros((9, 2)), np.ones(9))
+
+
 def test_a_python_function_gives_a_data_set() -> None:
     data = Source.build({"name": "function", "path": "own_code:make_data"}).load()
     assert data.classes == 2
