@@ -21,6 +21,11 @@ class RoundFinished:
     round: int
     metrics: Mapping[str, Any]
 
+    @property
+    def score(self) -> float | None:
+        """The global model's accuracy or, in a regression, R2; None where the run diverged."""
+        return self.metrics.get("r2", self.metrics.get("accuracy"))
+
 
 @dataclass(frozen=True)
 class RunFinished:

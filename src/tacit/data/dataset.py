@@ -109,8 +109,9 @@ class Dataset:
             raise DataError(f"{self.name}: expected {part} labels from 0 to {self.classes - 1}, got {span}")
 
     def _check_numbers(self, part: str, y: Tensor) -> None:
-        if self.labels or not y.is_floating_point() or not torch.isfinite(y).all():
-            raise DataError(f"{self.name}: expected finite numbers to predict and no labels, got {y.dtype} ({part})")
+        if self.labels or y.dtype != self.x.dtype or not torch.isfinite(y).all():
+            wanted = f"finite numbers of type {self.x.dtype}, as the features are, and no labels"
+            raise DataError(f"{self.name}: expected {wanted} to predict, got {y.dtype} ({part})")
         if part == "test" and len(y.unique()) < 2:
             raise DataError(f"{self.name}: all test outcomes are equal, so R2 means nothing; use a larger test_share")
 

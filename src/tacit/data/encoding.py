@@ -97,6 +97,9 @@ class Encoding:
 
     def apply(self, frame: pd.DataFrame) -> Tensor:
         """The rows as a model takes them; columns that the encoding does not know are left out. # (n, F)"""
+        if not isinstance(frame, pd.DataFrame) or frame.columns.has_duplicates:
+            came = "two columns of one name" if isinstance(frame, pd.DataFrame) else type(frame).__name__
+            raise DataError(f"expected rows as a pandas DataFrame with one column per name, got {came}")
         known = {str(name): name for name in frame.columns}
         for column in self.columns:
             if column.name not in known:

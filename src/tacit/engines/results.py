@@ -228,12 +228,11 @@ class Results:
 
     def _notes(self) -> list[str]:
         """What the encodings say of their tables."""
-        found = {run.dataset: self.encoding_of(id) for id, run in self.runs.items() if isinstance(run.dataset, Table)}
-        return [
-            f"{Path(source.path).name}: {note}"
-            for source, encoding in found.items()
-            for note in (encoding.notes if encoding else ())
-        ]
+        runs = list(self.runs.values())
+        tables = {str(plain(run.dataset)): run.dataset.path for run in runs if isinstance(run.dataset, Table)}
+        files = {tables[source]: self.folder / file for source, file in encoding_files(runs).items()}
+        saved = {path: Encoding.load(file).notes for path, file in files.items() if file.exists()}
+        return [f"{Path(path).name}: {note}" for path, notes in saved.items() for note in notes]
 
     def __repr__(self) -> str:
         return f"Results of {len(self.labels)} runs in {self.folder}"

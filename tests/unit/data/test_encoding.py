@@ -200,6 +200,10 @@ def test_new_rows_that_do_not_fit_are_refused_with_the_column() -> None:
         encoding.apply(pd.DataFrame({"age": [1.0], "regoin": ["north"]}))
     with pytest.raises(DataError, match="column age: expected a number, got 'old'"):
         encoding.apply(pd.DataFrame({"age": ["old"], "region": ["north"]}))
+    with pytest.raises(DataError, match=r"expected rows as a pandas DataFrame .* got two columns of one name"):
+        encoding.apply(pd.DataFrame([[1.0, 2.0]], columns=["age", "age"]))
+    with pytest.raises(DataError, match=r"expected rows as a pandas DataFrame .* got list"):
+        encoding.apply([{"age": 1.0}])  # type: ignore[arg-type]
     with pytest.raises(DataError, match=r"no column 'ward' to encode"):
         Encoding.fit(pd.DataFrame({"age": [1.0]}), categories=["ward"])
 

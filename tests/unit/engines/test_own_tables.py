@@ -34,14 +34,11 @@ def patients(rows: int = 150) -> pd.DataFrame:
     return frame
 
 
-def a_study(
-    folder: Path, target: str = "outcome", drop: tuple[str, ...] = ("stay",), **settings: Any
-) -> dict[str, Any]:
+def a_study(folder: Path, target: str = "outcome", drop: str = "stay", **settings: Any) -> dict[str, Any]:
     patients().to_csv(folder / "patients.csv", index=False)
-    dataset = {"name": "table", "path": str(folder / "patients.csv"), "target": target, "drop": list(drop)}
+    dataset = {"name": "table", "path": str(folder / "patients.csv"), "target": target, "drop": [drop]}
     small = {"model": "linear", "clients": 3, "rounds": 8, "split": "by_client"}
-    table = {"client": "hospital", **dataset, **settings.pop("table", {})}
-    return {**small, "dataset": table, "optimiser": {"name": "sgd", "lr": 0.1}, **settings}
+    return {**small, "dataset": {"client": "hospital", **dataset}, "optimiser": {"name": "sgd", "lr": 0.1}, **settings}
 
 
 def test_each_hospital_keeps_its_rows_and_its_name(tmp_path: Path) -> None:
@@ -91,7 +88,7 @@ def test_new_rows_are_predicted_without_the_table(tmp_path: Path) -> None:
 
 
 def test_a_regression_answers_in_the_tables_own_units(tmp_path: Path) -> None:
-    study = a_study(tmp_path, "stay", ("outcome",), rounds=40, algorithm=["fedavg", "fedplus"])
+    study = a_study(tmp_path, "stay", "outcome", rounds=40, algorithm=["fedavg", "fedplus"])
     results = tacit.run(study, tmp_path / "a", on_event=lambda _event: None)
     new = patients().head(20)
     plain, personal = results.runs

@@ -14,6 +14,7 @@ from torch import Tensor
 
 import tacit
 from tacit.core.errors import StudyError
+from tacit.core.events import RoundFinished
 from tacit.core.rows import Rows
 from tacit.data.dataset import Dataset
 from tacit.engines.clients import work
@@ -103,6 +104,15 @@ def test_local_and_train_scores_use_the_variance_of_the_test_set() -> None:
     assert record["local_r2"] == pytest.approx(np.mean([client["test_r2"] for client in record["clients"]]))
     for client in record["clients"]:
         assert client["train_r2"] == pytest.approx(float(1 - client["train_loss"] / variance))
+
+
+def test_the_event_of_a_round_tells_the_score(tmp_path: Path) -> None:
+    heard: list[RoundFinished] = []
+    for name, settings in {"r2": SMALL, "accuracy": {**SMALL, "dataset": "iris"}}.items():
+        tacit.run(
+            settings, tmp_path / name, on_event=lambda e: heard.append(e) if isinstance(e, RoundFinished) else None
+        )
+        assert heard[-1].score == heard[-1].metrics[name]
 
 
 def test_no_record_of_a_regression_speaks_of_accuracy(tmp_path: Path) -> None:
