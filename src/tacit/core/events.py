@@ -24,7 +24,8 @@ class RoundFinished:
     @property
     def score(self) -> float | None:
         """The global model's accuracy or, in a regression, R2; None where the run diverged."""
-        return self.metrics.get("r2", self.metrics.get("accuracy"))
+        found: float | None = self.metrics.get("r2", self.metrics.get("accuracy"))
+        return found
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,10 @@ def test_the_same_object_is_found_again_and_another_sessions_is_asked_for(monkey
     assert torch.equal(weights_of(Model.build(spec)), torch.cat([p.detach().flatten() for p in module.parameters()]))
 
 
-def test_a_class_of_a_script_is_resumed_by_the_script_and_refused_elsewhere(tmp_path: Path) -> None:
+def test_a_class_of_a_script_is_resumed_by_the_script_and_refused_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own, "OWN", {})
     script = """
 import sys, tacit
 from torch import nn
