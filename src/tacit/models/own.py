@@ -7,6 +7,7 @@ class of a notebook, is kept here for as long as Python runs.
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import inspect
 import math
@@ -111,9 +112,12 @@ def _class_parts(kind: type) -> list[str | bytes]:
 
 def _code_parts(value: Any) -> list[str | bytes]:
     """What a function does: its code, and the plain values that it has from outside."""
+    if isinstance(value, functools.partial):
+        inner = _class_parts(value.func) if isinstance(value.func, type) else _code_parts(value.func)
+        return [*inner, repr(value.args), repr(sorted(value.keywords.items()))]
     code = getattr(value, "__code__", None)
-    if code is None:
-        return [repr(type(value))]
+    if code is None:  # an object that can be called
+        return [repr(sorted((name, item) for name, item in vars(value).items() if isinstance(item, PLAIN)))]
     cells = [cell.cell_contents for cell in value.__closure__ or ()]
     outside = [repr(item) for item in (*cells, *(value.__defaults__ or ())) if isinstance(item, PLAIN)]
     return [*_bytes_of(code), *outside]

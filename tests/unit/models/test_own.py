@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -86,8 +87,10 @@ def test_a_module_starts_every_seed_from_its_own_weights_as_they_were() -> None:
 
 def test_modules_with_other_weights_and_functions_with_other_code_have_other_names() -> None:
     factories = [lambda outputs, k=k: nn.Linear(4, outputs, bias=k) for k in (True, False)]
-    names = [own.remember(one) for one in (Sized(4, 3), Sized(4, 3), *factories, lambda outputs: nn.Linear(4, outputs))]
-    assert len(set(names)) == 5
+    partials = [functools.partial(Sized, width=width) for width in (3, 4)]
+    others = [Sized(4, 3), Sized(4, 3), lambda outputs: nn.Linear(4, outputs)]
+    assert len({own.remember(one) for one in (*factories, *partials, *others)}) == 7
+    assert make_module(Model.build(partials[0]), (4,), 3, 0)(torch.zeros(2, 4)).shape == (2, 3)
     assert own.remember(Sized) == f"{__name__}:Sized"
     assert own.remember(own_code.Net) == "own_code:Net"
 
