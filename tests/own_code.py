@@ -22,6 +22,12 @@ def make_data() -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(200, 4)) + 2 * y[:, None], y
 
 
+def make_numbers() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 4))
+    return x, 5 + 2 * (x @ np.array([1.0, -1.0, 0.5, 0.0])) + rng.normal(0, 0.1, 200)
+
+
 def make_nothing() -> None:
     return None
 
@@ -50,6 +56,14 @@ class HalfFrozen(nn.Sequential):
     def __init__(self) -> None:
         super().__init__(nn.Linear(4, 4), nn.Linear(4, 2))
         self[0].requires_grad_(False)
+
+
+class Far(nn.Linear):
+    """A model that starts far from anything sensible, and asks for the data's sizes."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        nn.init.constant_(self.bias, 100.0)
 
 
 READY = nn.Linear(4, 2)

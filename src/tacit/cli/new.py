@@ -1,46 +1,97 @@
-"""`tacit new`: a commented study file to start from."""
+"""`tacit new`: a commented study file to start from, for the built-in data or for a table of one's own."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tacit.core.errors import StudyError
 from tacit.core.files import replacing
 
+if TYPE_CHECKING:
+    from tacit.data.dataset import Dataset
+    from tacit.data.encoding import Encoding
+
+CHOSEN = {"algorithm": ["fedavg", {"name": "fedprox", "mu": 0.1}], "optimiser": {"name": "sgd", "lr": 0.1}}
+GENTLE = {"name": "sgd", "lr": 0.05}  # the slopes of squared errors are steeper than those of cross-entropy
+
 
 def new_study(
     path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("study.yaml"),
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+    table: Annotated[str | None, typer.Option(help="A CSV or parquet file to learn from.")] = None,
+    target: Annotated[str | None, typer.Option(help="The table's column to predict.")] = None,
+    client: Annotated[str | None, typer.Option(help="The table's column that says whose row it is.")] = None,
 ) -> None:
     """Write a commented study file to start from."""
     if path.exists() and not force:
         raise StudyError(f"{path} exists already; name another file, or overwrite it with --force")
+    if (target or client) and not table:
+        raise StudyError("--target and --client name columns of a table; name it too: --table my.csv")
+    if table and not target:
+        raise StudyError(f"which column of {table} is to be predicted? name it with --target")
+    chosen = CHOSEN | (_describe_table(table, target, client) if table and target else {})
     try:
         with replacing(path) as file:
-            file.write(commented_study(path.stem))
+            file.write(commented_study(path.stem, chosen))
     except OSError as error:
         raise StudyError(f"cannot write {path}: {error.strerror}") from None
     typer.echo(f"{path} written; run it with: tacit run {shlex.quote(str(path))}")
 
 
-def commented_study(name: str) -> str:
-    """Every setting with its default and what it means; the first ones make a small study."""
+def commented_study(name: str, chosen: dict[str, Any] = CHOSEN) -> str:
+    """Every setting with its default and what it means; the chosen ones make a small study."""
     import yaml
 
     from tacit.engines.study import SETTINGS
 
-    chosen = {"algorithm": ["fedavg", {"name": "fedprox", "mu": 0.1}], "optimiser": {"name": "sgd", "lr": 0.1}}
     lines = [
         "# A study is a grid: any setting may be a list, and the product of the lists is run.",
         "# A setting that takes a list itself, such as local_epochs: [5, 1, 2], varies as {grid: [1, [5, 1, 2]]}.",
         f"name: {name}",
     ]
     for key, item in SETTINGS.items():
-        value = yaml.safe_dump(chosen.get(key, item.metadata["default"]), default_flow_style=True, sort_keys=False)
-        text = value.removesuffix("\n").removesuffix("\n...")
+        value = chosen.get(key, item.metadata["default"])
+        text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000)
+        text = text.removesuffix("\n").removesuffix("\n...")
         lines += ["", f"# {item.metadata['about']}", f"{key}: {text}"]
     return "\n".join(lines) + "\n"
+
+
+def _describe_table(table: str, target: str, client: str | None) -> dict[str, Any]:
+    """Shows what the table becomes, and returns the settings that follow from it."""
+    from tacit.data.datasets import Source, data_folder
+
+    settings = {"name": "table", "path": table, "target": target} | ({"client": client} if client else {})
+    data = Source.build(settings).load(data_folder())
+    if data.encoding:
+        _show(data, data.encoding)
+    chosen: dict[str, Any] = {"dataset": settings}
+    if client:
+        chosen |= {"clients": len(data.owners), "split": "by_client"}
+    return chosen | ({"optimiser": GENTLE} if data.task == "regression" else {})
+
+
+def _show(data: Dataset, encoding: Encoding) -> None:
+    """The encoding as a small table."""
+    from rich.table import Table
+
+    from tacit.cli.terminal import console
+
+    shown = Table(box=None, pad_edge=False)
+    for name in ("column", "kind", "becomes", "missing"):
+        shown.add_column(name, overflow="fold")
+    for row in encoding.describe():
+        shown.add_row(*row.values())
+    screen = console()
+    screen.print(shown, highlight=False)
+    predicted = f"one of {data.classes} classes" if data.classes else "a number"
+    target = encoding.target.name if encoding.target else ""
+    owners = f" of {len(data.owners)} clients ({data.client})" if data.client else ""
+    rows = f"{len(data.y)} rows to learn from{owners}, {len(data.test_y)} to test on"
+    screen.print(f"\n{target}: {predicted}; {len(encoding.names)} features; {rows}", highlight=False)
+    for note in encoding.notes:
+        screen.print(f"note: {note}", highlight=False)

@@ -21,6 +21,12 @@ class RoundFinished:
     round: int
     metrics: Mapping[str, Any]
 
+    @property
+    def score(self) -> float | None:
+        """The global model's accuracy or, in a regression, R2; None where the run diverged."""
+        found: float | None = self.metrics.get("r2", self.metrics.get("accuracy"))
+        return found
+
 
 @dataclass(frozen=True)
 class RunFinished:

@@ -18,6 +18,7 @@ tacit.core.errors.StudyError: no shape is called 'sqare'; did you mean square?
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -110,7 +111,7 @@ def import_object(path: str) -> Any:
     """What `package.module:name` names."""
     module, _, name = path.partition(":")
     try:
-        return getattr(importlib.import_module(module), name)
+        return functools.reduce(getattr, name.split("."), importlib.import_module(module))
     except (ImportError, AttributeError, ValueError) as error:
         raise StudyError(
             f"cannot import {path!r}: {error}; expected package.module:name, importable from here"

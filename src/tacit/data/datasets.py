@@ -1,4 +1,4 @@
-"""The data sets: four that come with scikit-learn, three that are downloaded or read from a folder, and your own.
+"""The data sets: five that come with scikit-learn, three that are downloaded or read from a folder, and your own.
 
 >>> data = Source.build("iris").load()
 >>> data.x.shape, data.test_x.shape, data.classes
@@ -7,11 +7,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,49 +22,11 @@ from torch import Tensor
 from tacit.core.errors import DataError
 from tacit.core.events import OnEvent, ignore
 from tacit.core.registry import Registered, import_object
+from tacit.data.dataset import Dataset as Dataset
+from tacit.data.dataset import to_labels
 from tacit.data.download import Remote, cache_folder, fetch
+from tacit.data.holdout import split_off_test
 from tacit.data.readers import read_cifar_batches, read_idx, read_image_parquet
-
-TEST_SEED = 20260101  # the same test set whatever the study's seed, so that seeds can be compared
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """A classification task: features as floats, labels from 0."""
-
-    name: str
-    x: Tensor = field(repr=False)  # (n, ...)
-    y: Tensor = field(repr=False)  # (n,)
-    test_x: Tensor = field(repr=False)
-    test_y: Tensor = field(repr=False)
-    labels: tuple[str, ...]
-    columns: tuple[str, ...] = ()  # the features' names, where they have any
-    centre: Tensor | None = field(default=None, repr=False)  # what was subtracted from them, and then divided by
-    spread: Tensor | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        for part, x, y in (("training", self.x, self.y), ("test", self.test_x, self.test_y)):
-            if y.dim() != 1 or not x.is_floating_point() or x.shape[1:] != self.x.shape[1:]:
-                shapes = f"x {x.dtype} {tuple(x.shape)}, y {tuple(y.shape)}"
-                raise DataError(f"{self.name}: expected float features of one shape and a row of labels, got {shapes}")
-            if len(x) != len(y) or not len(x):
-                raise DataError(f"{self.name}: expected as many labels as samples, got {len(y)} for {len(x)} ({part})")
-            if y.dtype != torch.int64 or y.min() < 0 or y.max() >= self.classes:
-                raise DataError(f"{self.name}: expected {part} labels from 0 to {self.classes - 1}, got {_span(y)}")
-            if not torch.isfinite(x).all():
-                raise DataError(f"{self.name}: the {part} features hold missing or infinite values; fill or drop them")
-
-    @property
-    def classes(self) -> int:
-        return len(self.labels)
-
-    def fingerprint(self) -> str:
-        """Tells this data from any other."""
-        digest = hashlib.sha256(repr(self.labels).encode())
-        for part in (self.x, self.y, self.test_x, self.test_y):
-            digest.update(repr(part.shape).encode())
-            digest.update(part.contiguous().numpy().data)
-        return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -122,6 +83,17 @@ class Digits(Bundled, name="digits"):
         found = load_digits()
         images = (found.images / 16)[:, None]
         return split_off_test(self.name, images, found.target, [str(k) for k in range(10)], standardise=False)
+
+
+@dataclass(frozen=True)
+class Diabetes(Bundled, name="diabetes"):
+    """442 patients, 10 measurements; how far the disease went in a year, a number (Efron et al., 2004)."""
+
+    def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
+        from sklearn.datasets import load_diabetes
+
+        found = load_diabetes(scaled=False)
+        return replace(split_off_test(self.name, found.data, found.target), columns=tuple(found.feature_names))
 
 
 @dataclass(frozen=True)
@@ -195,7 +167,10 @@ class Cifar10(Source, name="cifar10"):
 
 @dataclass(frozen=True)
 class Function(Source, name="function"):
-    """Your own Python function, by import path: `package.module:function` returns a Dataset or (x, y) arrays."""
+    """Your own Python function, by import path: `package.module:function` returns a Dataset or (x, y) arrays.
+
+    Where y holds floats, they are numbers to predict; anything else is classes.
+    """
 
     path: str
 
@@ -242,56 +217,6 @@ def find_or_fetch(folder: Path | None, dataset: str, names: Sequence[str], remot
         raise DataError(f"neither {folder} nor {folder / dataset} holds {' or '.join(names)}, and {error}") from None
 
 
-def split_off_test(
-    name: str,
-    x: NDArray[Any],
-    y: NDArray[Any],
-    labels: Sequence[str] | None = None,
-    *,
-    share: float = 0.2,
-    standardise: bool = True,
-) -> Dataset:
-    """A Dataset from arrays: a stratified share becomes the test set; standardising uses the training set's moments."""
-    if len(x) != len(y) or y.ndim != 1 or x.ndim < 2 or x.dtype.kind not in "biuf":
-        raise DataError(
-            f"{name}: expected numbers, one row per sample, and as many labels; got x {x.dtype} {x.shape}, y {y.shape}"
-        )
-    classes, codes, sizes = np.unique(y, return_inverse=True, return_counts=True)
-    if len(classes) < 2:
-        raise DataError(f"{name}: expected two classes or more, got {classes.tolist()}")
-    if sizes.min() < 2:
-        lonely = f"class {classes[sizes.argmin()]!s} has one sample and needs two, to learn from and to test on"
-        number = "; it looks like a measurement, and only classes can be predicted" if len(classes) > len(y) / 4 else ""
-        raise DataError(f"{name}: {lonely}{number}")
-    if not 0 < share < 1:
-        raise DataError(f"{name}: expected a test share above 0 and below 1, got {share}")
-    rng = np.random.default_rng(TEST_SEED)
-    groups = [rng.permutation(np.flatnonzero(codes == code)) for code in range(len(classes))]
-    test = np.sort(np.concatenate([group[: max(1, round(share * len(group)))] for group in groups]))
-    train = np.setdiff1d(np.arange(len(y)), test)
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
-        features = np.asarray(x, dtype=np.float32)
-    moments: dict[str, Tensor] = {}
-    if standardise:
-        centre, spread = features[train].mean(0), features[train].std(0)
-        spread = np.where(spread > 0, spread, 1)
-        features = (features - centre) / spread
-        moments = {"centre": torch.from_numpy(centre), "spread": torch.from_numpy(spread)}
-    parts = torch.from_numpy(features), to_labels(codes)
-    names = tuple(labels or [str(label) for label in classes])
-    sides = (parts[0][train], parts[1][train], parts[0][test], parts[1][test])
-    return Dataset(name, *sides, names, **moments)  # type: ignore[arg-type]
-
-
 def to_pixels(images: NDArray[np.uint8]) -> Tensor:
     """Bytes as floats from 0 to 1."""
     return torch.from_numpy(images.astype(np.float32)).div_(255)
-
-
-def to_labels(labels: NDArray[Any]) -> Tensor:
-    """Labels as torch wants them."""
-    return torch.from_numpy(labels.astype(np.int64))
-
-
-def _span(y: Tensor) -> str:
-    return f"{y.min().item()} to {y.max().item()}"

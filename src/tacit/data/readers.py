@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import pickle
+import re
 import struct
 import tarfile
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from tacit.core.errors import DataError
 
 IDX_UNSIGNED_BYTE = 0x08
+SNIFFED_LINES = 1000
 
 
 @contextmanager
@@ -84,9 +86,23 @@ def read_table(path: Path) -> Any:
     with reading(path, "a table"):
         if path.suffix in (".parquet", ".pq"):
             return pd.read_parquet(path)
-        if path.suffix in (".csv", ".tsv", ".txt", ".gz"):
-            return pd.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",")
+        if path.suffix == ".tsv":
+            return pd.read_csv(path, sep="\t")
+        if path.suffix in (".csv", ".txt", ".gz"):
+            return pd.read_csv(path, **_marks(path))
         raise ValueError("expected a name that ends in .csv, .tsv or .parquet")
+
+
+def _marks(path: Path) -> dict[str, Any]:
+    """What separates the cells of a CSV file, commas or semicolons, and where these do, the whole from the decimals."""
+    stated: Any = {"mode": "rt", "encoding": "utf-8-sig", "errors": "replace"}
+    with gzip.open(path, **stated) if path.suffix == ".gz" else path.open(**stated) as file:
+        lines = [line for _, line in zip(range(SNIFFED_LINES), file, strict=False)]
+    if not lines or lines[0].count(";") <= lines[0].count(","):
+        return {"sep": ","}
+    cells = [cell.strip(' "\n') for line in lines[1:] for cell in line.split(";")]
+    commas, points = (sum(bool(re.fullmatch(rf"[-+]?\d+{mark}\d+", cell)) for cell in cells) for mark in (",", r"\."))
+    return {"sep": ";", "decimal": "," if commas > points else "."}
 
 
 class _ArraysOnly(pickle.Unpickler):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tacit.core.errors import StudyError
+from tacit.data.tables import Table
 from tacit.federated.algorithms.fednova import FedNova
 from tacit.federated.algorithms.scaffold import Scaffold
 from tacit.federated.combine.median import TrimmedMean
@@ -72,6 +73,11 @@ def _cautions(run: Run) -> list[str]:
         found.append("local sends nothing, so neither the wire nor what attackers send can change it")
     if run.public is not None and not (run.pretraining or run.distillation):
         found.append("public data are named, and neither pretraining nor distillation uses them")
+    if isinstance(run.dataset, Table) and run.dataset.client and run.split.by != "owners" and not run.centralised:
+        found.append(
+            f"the column {run.dataset.client} says whose each row is, and {run.split.name} divides the rows otherwise;"
+            " use split: by_client to keep them together"
+        )
     return [text for text in found if text]
 
 

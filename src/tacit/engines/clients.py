@@ -36,7 +36,7 @@ class Reply:
     samples: Tensor
     steps: Tensor
     loss: Tensor
-    accuracy: Tensor
+    hits: Tensor  # the share of hits, or the mean squared error
 
 
 def choose(state: RunState) -> tuple[list[int], list[int]]:
@@ -109,9 +109,9 @@ def _replies(jobs: Sequence[Job], done: Block, view: Algorithm) -> list[Reply | 
     message, memory = view.finish(done.w, done.sent, done.mine, done.work)
     if taken := {"buffers", "counters"} & message.keys():
         raise StudyError(f"a message has no entry {taken.pop()!r} of its own: that name is the model's buffers'")
-    loss, accuracy = done.loss / done.seen, done.hits / done.seen
+    loss, hits = done.loss / done.seen, done.hits / done.seen
     steps, samples = done.work.steps, done.work.samples
-    together = Reply(-1, {**message, **pack(done.buffers)}, memory, samples, steps, loss, accuracy)
+    together = Reply(-1, {**message, **pack(done.buffers)}, memory, samples, steps, loss, hits)
     alone = [pick(together, slice(k, k + 1)) for k in range(len(jobs))]
     return [
         replace(reply, client=client) if reply.steps else None for reply, (_, client) in zip(alone, jobs, strict=True)
@@ -131,7 +131,7 @@ def _start(simulation: Simulation, job: Job, w: Tensor) -> Tensor:
     state, client = job
     if state.run.initial != "different" or state.round > 0:
         return w
-    module = make_module(state.run.model, simulation.shape, simulation.classes, state.run.seed, "client", client)
+    module = make_module(state.run.model, simulation.shape, simulation.width, state.run.seed, "client", client)
     return simulation.layout.flatten(module).to(w)[None]
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from tacit.core.seeds import generator
+from tacit.data.dataset import Dataset
 from tacit.engines.clients import Reply, personal_model
 from tacit.engines.state import RunState, is_personal
 from tacit.federated.wire.attackers import Backdoor
@@ -18,15 +21,47 @@ from tacit.training.evaluation import evaluate
 if TYPE_CHECKING:
     from tacit.engines.simulation import Simulation
 
-Tests = list[tuple[float | None, float | None]]  # each client's loss and accuracy on its local test
+Tests = list[tuple[float | None, float | None]]  # each client's loss and score on its local test
+
+
+@dataclass(frozen=True)
+class Score:
+    """What models are judged by: accuracy or, in a regression, R2 = 1 - mean squared error / variance.
+
+    The variance is that of the test set's outcomes, for local tests and training samples too, so that the figures of a
+    study can be compared and averaged.
+    """
+
+    name: str = "accuracy"
+    variance: float = 1.0
+    spread: float = 1.0  # a unit of the outcomes, in the target's own
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> Score:
+        if dataset.score == "accuracy":
+            return cls()
+        return cls("r2", dataset.test_y.double().var(correction=0).item(), dataset.target_spread)
+
+    def __call__(self, hits: float) -> float:
+        """The score, from the mean of the hits or of the squared errors."""
+        return hits if self.name == "accuracy" else 1 - hits / self.variance
+
+    def whole(self, hits: float) -> dict[str, float]:
+        """The global model's figures; in a regression also the root mean squared error, in the target's own units."""
+        return {self.name: self(hits)} | ({} if self.name == "accuracy" else {"rmse": math.sqrt(hits) * self.spread})
+
+    @property
+    def nothing(self) -> dict[str, float | None]:
+        """The same for a model that has none."""
+        return dict.fromkeys(self.whole(0.0), None)
 
 
 def global_metrics(simulation: Simulation, state: RunState) -> dict[str, Any]:
-    """Loss and accuracy of the global model on the test set, and how often a backdoor opens."""
+    """Loss and score of the global model on the test set, and how often a backdoor opens."""
     pool, attack = simulation.pool, state.run.attackers
     simulation.layout.load(simulation.module, state.server["x"], state.buffers)
     loss, hit = evaluate(simulation.module, pool.test_x, pool.test_y)
-    found = {"loss": _mean(loss), "accuracy": _mean(hit)}
+    found = {"loss": _mean(loss), **simulation.score.whole(_mean(hit))}
     if isinstance(attack, Backdoor):
         others = pool.test_x[pool.test_y != attack.target]
         aim = torch.full((len(others),), attack.target, device=others.device)
@@ -38,20 +73,23 @@ def local_metrics(simulation: Simulation, state: RunState, replies: Sequence[Rep
     """Each client's metrics: on its training samples as it worked through them, on its local test afterwards.
 
     `local_accuracy`, `worst` and `spread` are the mean, the least and the standard deviation of the honest clients'
-    local test accuracies, each with the model it uses; `central_accuracy` is that mean with the global model.
+    local test accuracies, each with the model it uses; `central_accuracy` is that mean with the global model. A
+    regression has `local_r2` and so on.
     """
+    score = simulation.score
     trained = {reply.client: reply for reply in replies}
     nothing: Tests = [(None, None)] * state.run.clients
     going, own = state.status == "running", is_personal(state.run)
     central = _central_tests(simulation, state) if going else nothing
     tested = _personal_tests(simulation, state) if going and own else central
     clients = [
-        _client_record(state, k, trained.get(k), test, whole[1] if own else None)
+        _client_record(score, state, k, trained.get(k), (*test, whole[1]))
         for k, (test, whole) in enumerate(zip(tested, central, strict=True))
     ]
-    known = _honest_accuracies(state, tested)
+    known = _honest_scores(state, tested)
     spread = statistics.pstdev(known) if known else None
-    means = {"local_accuracy": _average(known), "central_accuracy": _average(_honest_accuracies(state, central))}
+    central_mean = _average(_honest_scores(state, central))
+    means = {f"local_{score.name}": _average(known), f"central_{score.name}": central_mean}
     return {**means, "worst": min(known, default=None), "spread": spread, "clients": clients}
 
 
@@ -74,22 +112,23 @@ def losses_of_updates(simulation: Simulation, state: RunState) -> Callable[[Tens
 
 
 def _client_record(
+    score: Score,
     state: RunState,
     client: int,
     reply: Reply | None,
-    test: tuple[float | None, float | None],
-    central: float | None,
+    tests: tuple[float | None, float | None, float | None],
 ) -> dict[str, Any]:
+    """One client's figures; `tests` are the loss and score of its model, and the score of the global one."""
     found = {
         "client": client,
         "samples": len(state.train[client]),
         "steps": int(reply.steps) if reply else 0,
         "train_loss": float(reply.loss) if reply else None,
-        "train_accuracy": float(reply.accuracy) if reply else None,
-        "test_loss": test[0],
-        "test_accuracy": test[1],
+        f"train_{score.name}": score(float(reply.hits)) if reply else None,
+        "test_loss": tests[0],
+        f"test_{score.name}": tests[1],
     }
-    found |= {"central_accuracy": central} if is_personal(state.run) else {}
+    found |= {f"central_{score.name}": tests[2]} if is_personal(state.run) else {}
     return found | ({"attacker": client in state.attackers} if state.attackers else {})
 
 
@@ -99,7 +138,7 @@ def _central_tests(simulation: Simulation, state: RunState) -> Tests:
     simulation.layout.load(simulation.module, state.server["x"], state.buffers)
     loss, hit = evaluate(simulation.module, simulation.pool.x[index], simulation.pool.y[index])
     sizes = [len(part) for part in state.test]
-    return [_mean_pair(*pair) for pair in zip(loss.split(sizes), hit.split(sizes), strict=True)]
+    return [_mean_pair(simulation.score, *pair) for pair in zip(loss.split(sizes), hit.split(sizes), strict=True)]
 
 
 def _personal_tests(simulation: Simulation, state: RunState) -> Tests:
@@ -107,20 +146,21 @@ def _personal_tests(simulation: Simulation, state: RunState) -> Tests:
     found = []
     for client, index in enumerate(state.test):
         simulation.layout.load(simulation.module, *personal_model(simulation, state, client))
-        found.append(_mean_pair(*evaluate(simulation.module, simulation.pool.x[index], simulation.pool.y[index])))
+        pair = evaluate(simulation.module, simulation.pool.x[index], simulation.pool.y[index])
+        found.append(_mean_pair(simulation.score, *pair))
     return found
 
 
-def _honest_accuracies(state: RunState, tests: Tests) -> list[float]:
-    return [accuracy for k, (_, accuracy) in enumerate(tests) if accuracy is not None and k not in state.attackers]
+def _honest_scores(state: RunState, tests: Tests) -> list[float]:
+    return [score for k, (_, score) in enumerate(tests) if score is not None and k not in state.attackers]
 
 
 def _average(values: list[float]) -> float | None:
     return statistics.fmean(values) if values else None
 
 
-def _mean_pair(loss: Tensor, hit: Tensor) -> tuple[float | None, float | None]:
-    return (_mean(loss), _mean(hit)) if len(loss) else (None, None)
+def _mean_pair(score: Score, loss: Tensor, hit: Tensor) -> tuple[float | None, float | None]:
+    return (_mean(loss), score(_mean(hit))) if len(loss) else (None, None)
 
 
 def _mean(values: Tensor) -> float:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tacit.engines.study import SETTINGS, Run, describe
+from tacit.data.tables import Table
+from tacit.engines.study import SETTINGS, Run, describe, plain
 
 ALWAYS = ("algorithm", "split")
 
@@ -18,10 +19,10 @@ def label_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     >>> label_runs(Study(algorithm={"name": "fedprox", "mu": [0.1, 1]}).runs())[1]
     {'split': 'iid', 'algorithm': 'fedprox(mu=1)'}
     """
-    plain = [describe(run) for run in runs]
-    proper = [one for one in plain if not one["centralised"]] or plain  # a reference has one client, whatever varies
+    every = [describe(run) for run in runs]
+    proper = [one for one in every if not one["centralised"]] or every  # a reference has one client, whatever varies
     varying = [key for key in SETTINGS if key in ALWAYS or len({str(one[key]) for one in proper}) > 1]
-    columns = {key: _short_values([one[key] for one in plain]) for key in varying}
+    columns = {key: _short_values([one[key] for one in every]) for key in varying}
     labels = [{key: columns[key][k] for key in varying} for k in range(len(runs))]
     for run, label in zip(runs, labels, strict=True):
         if run.centralised:
@@ -34,6 +35,12 @@ def run_ids(labels: Sequence[dict[str, Any]]) -> list[str]:
     texts = ["_".join(_part(key, _text(value)) for key, value in label.items()) for label in labels]
     slugs = [re.sub(r"[^A-Za-z0-9.+]+", "-", text).strip("-") for text in texts]
     return [f"{k:03d}-{slug[:80]}" for k, slug in enumerate(slugs)]
+
+
+def encoding_files(runs: Sequence[Run]) -> dict[str, str]:
+    """For each table of the study, by its settings as text, the file that holds its encoding."""
+    tables = dict.fromkeys(str(plain(run.dataset)) for run in runs if isinstance(run.dataset, Table))
+    return {table: f"encoding-{k}.json" if k > 1 else "encoding.json" for k, table in enumerate(tables, 1)}
 
 
 def table_columns(labels: Sequence[dict[str, Any]]) -> str:

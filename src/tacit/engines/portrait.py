@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.data.datasets import Dataset
+from tacit.data.dataset import Dataset
 from tacit.data.partition import Partition
 from tacit.engines.study import Run, plain
 
@@ -51,11 +51,11 @@ class Division:
 def portray(run: Run, split: str, dataset: Dataset, partition: Partition) -> Portrait:
     """The counts of a run's division of its data; `split` is what the study calls it."""
     drawn = min(run.clients, DRAWN)
-    names = tuple(str(k) for k in range(drawn))
-    labels = dataset.y.numpy()
-    train, test = (_counts(side[:drawn], labels, dataset.classes) for side in (partition.train, partition.test))
+    labels, names = dataset.groups.numpy(), dataset.group_names
+    train, test = (_counts(side[:drawn], labels, len(names)) for side in (partition.train, partition.test))
     noise = tuple(float(level) for level in partition.noise[:drawn])
-    return Portrait(dataset.name, split, run.seed, names, dataset.labels, train, test, noise, run.clients - drawn)
+    clients = partition.names[:drawn]
+    return Portrait(dataset.name, split, run.seed, clients, names, train, test, noise, run.clients - drawn)
 
 
 def division_key(run: Run) -> str:

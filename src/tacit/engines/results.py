@@ -9,27 +9,35 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 from torch import nn
 
 from tacit.core.errors import DataError, StudyError, suggest
 from tacit.core.files import replacing
 from tacit.data.datasets import data_folder
+from tacit.data.encoding import Encoding
+from tacit.data.tables import Table
 from tacit.engines import checkpoint
 from tacit.engines.checks import cautions
 from tacit.engines.environment import read_environment
 from tacit.engines.history import read_lines
-from tacit.engines.naming import row_names, table_columns
+from tacit.engines.naming import encoding_files, row_names, table_columns
 from tacit.engines.portrait import Portrait
 from tacit.engines.state import is_personal
-from tacit.engines.study import Run, Study
+from tacit.engines.study import Run, Study, plain
 from tacit.models.model import make_module
 
 TITLES = {
     "accuracy": "Global test accuracy after the last round",
+    "r2": "Global test R2 after the last round",
+    "rmse": "Global root mean squared error after the last round, in the target's own units",
     "local_accuracy": "Clients' own tests, each with the model it uses",
+    "local_r2": "Clients' own tests (R2), each with the model it uses",
     "central_accuracy": "Clients' own tests, all with the global model",
+    "central_r2": "Clients' own tests (R2), all with the global model",
     "backdoor": "Backdoor success",
 }
+PERSONAL = {"local_accuracy", "local_r2", "central_accuracy", "central_r2"}
 
 
 class Results:
@@ -75,13 +83,48 @@ class Results:
     def frame(self) -> pd.DataFrame:
         """A row per run and round: the settings that vary and the global metrics."""
         rows = [{**self.labels[r["run"]], **{k: v for k, v in r.items() if k != "clients"}} for r in self.records]
-        return pd.DataFrame(rows).astype({"loss": float, "accuracy": float}) if rows else pd.DataFrame()
+        return pd.DataFrame(rows).astype({"loss": float, self.score: float}) if rows else pd.DataFrame()
 
     def client_frame(self) -> pd.DataFrame:
         """A row per run, round and client."""
         keys = ("run", "round")
         rows = [{**self.labels[r["run"]], **{k: r[k] for k in keys}, **c} for r in self.records for c in r["clients"]]
         return pd.DataFrame(rows)
+
+    @cached_property
+    def score(self) -> str:
+        """What models are judged by: `accuracy` or, in a regression, `r2`."""
+        return "r2" if self.records and "r2" in self.records[0] else "accuracy"
+
+    @cached_property
+    def portraits(self) -> list[Portrait]:
+        """Who held what, for each way in which the data were divided."""
+        path = self.folder / "splits.json"
+        return [Portrait.from_dict(one) for one in json.loads(path.read_text())] if path.exists() else []
+
+    @property
+    def environment(self) -> list[dict[str, Any]]:
+        """The versions and the machine that the study ran with; several where it was resumed elsewhere."""
+        return read_environment(self.folder)
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """How the study's table, or the first of them, became numbers; None where the data are no table."""
+        path = self.folder / "encoding.json"
+        return Encoding.load(path) if path.exists() else None
+
+    def encoding_of(self, run: str) -> Encoding | None:
+        """How the table of this run became numbers."""
+        if run not in self.labels:
+            raise StudyError(f"no run is called {run!r}; {suggest(run, self.labels)}")
+        file = encoding_files(list(self.runs.values())).get(str(plain(self.runs[run].dataset)))
+        return Encoding.load(self.folder / file) if file and (self.folder / file).exists() else None
+
+    def client_names(self, run: str) -> tuple[str, ...]:
+        """What this run's clients are called: as the table has it under `by_client`, else by their numbers."""
+        encoding, spec = self.encoding_of(run), self.runs[run]
+        named = encoding is not None and spec.split.by == "owners"
+        return encoding.clients if encoding and named else tuple(str(client) for client in range(spec.clients))
 
     @property
     def cautions(self) -> list[str]:
@@ -91,20 +134,20 @@ class Results:
         quiet = [
             f"{run}: in {count} of {played[run]} rounds too few replied to change it" for run, count in idle.items()
         ]
-        return cautions(list(self.runs.values())) + quiet
+        return cautions(list(self.runs.values())) + self._notes() + quiet
 
     def summary(self) -> pd.DataFrame:
-        """A row per run: where it ended, its best round, what it cost, and the accuracy that a megabyte sent buys."""
+        """A row per run: where it ended, its best round, what it cost, and the score that a megabyte sent buys."""
         rounds = self.frame()
         if rounds.empty:
             return rounds
         by_run = rounds.groupby("run", sort=False)
         last = by_run.tail(1).set_index("run")  # the last row as it is, also where it diverged
-        place = list(last.columns).index("accuracy") + 1
-        last.insert(place, "best_accuracy", by_run["accuracy"].max())
+        place = list(last.columns).index(self.score) + 1
+        last.insert(place, f"best_{self.score}", by_run[self.score].max())
         for name in ("bytes_up", "bytes_down", "seconds"):
             last[name] = by_run[name].sum()
-        last["accuracy_per_mb"] = last["accuracy"] / (last["bytes_up"] / 1e6).where(last["bytes_up"] > 0)
+        last[f"{self.score}_per_mb"] = last[self.score] / (last["bytes_up"] / 1e6).where(last["bytes_up"] > 0)
         return last.reset_index()
 
     @cached_property
@@ -117,31 +160,8 @@ class Results:
         """The metrics that are worth a table here; those of clients where some of them have models of their own."""
         summary = self.summary()
         alone = any(is_personal(run) for run in self.runs.values())
-        skipped = () if alone else ("local_accuracy", "central_accuracy")
+        skipped = () if alone else PERSONAL
         return {metric: title for metric, title in TITLES.items() if metric in summary and metric not in skipped}
-
-    @cached_property
-    def score(self) -> str:
-        """What tells how good a model is: accuracy, or r2 where a number is predicted."""
-        return "r2" if self.records and "r2" in self.records[0] else "accuracy"
-
-    @cached_property
-    def portraits(self) -> list[Portrait]:
-        """Who held what, for each way in which the data were divided."""
-        path = self.folder / "splits.json"
-        return [Portrait.from_dict(one) for one in json.loads(path.read_text())] if path.exists() else []
-
-    def client_names(self, run: str) -> list[str]:
-        """What the clients of a run are called."""
-        spec = self.runs[run]
-        found = [p for p in self.portraits if (p.split, p.seed) == (self.labels[run]["split"], spec.seed)]
-        named = next((list(p.clients) for p in found if len(p.clients) + p.left_out == spec.clients), [])
-        return named + [str(k) for k in range(len(named), spec.clients)]
-
-    @property
-    def environment(self) -> list[dict[str, Any]]:
-        """The versions and the machine that the study ran with; several where it was resumed elsewhere."""
-        return read_environment(self.folder)
 
     @property
     def columns(self) -> str:
@@ -153,12 +173,13 @@ class Results:
         """How many seeds the tables average over."""
         return len({label.get("seed") for label in self.labels.values()})
 
-    def table(self, metric: str = "accuracy", statistic: str = "mean") -> pd.DataFrame:
+    def table(self, metric: str | None = None, statistic: str = "mean") -> pd.DataFrame:
         """The last round's metric, a column per split (or per attack, if that is what varies): its mean over the seeds.
 
-        `statistic` may be `std` and so on. A cell is empty where a run diverged, whatever the other seeds did.
+        The metric is by default the score, accuracy or R2. `statistic` may be `std` and so on. A cell is empty where a
+        run diverged, whatever the other seeds did.
         """
-        summary = self.summary()
+        summary, metric = self.summary(), metric or self.score
         if metric not in summary:
             raise StudyError(f"there is no metric {metric!r}; {suggest(metric, summary.columns)}")
         summary["algorithm"] = summary["run"].map(self.names)
@@ -170,12 +191,12 @@ class Results:
         return found.unstack(column).reindex(index=rows, columns=columns)
 
     def best(self) -> str:
-        """The run with the best last accuracy."""
+        """The run with the best last score."""
         summary = self.summary()
         sound = summary[summary["status"] != "diverged"]
         if sound.empty:
             raise StudyError("there is no best run: all of them diverged")
-        return str(sound["run"].iloc[sound["accuracy"].argmax()])
+        return str(sound["run"].iloc[sound[self.score].argmax()])
 
     def model(self, run: str, data: str | None = None, *, client: int | None = None) -> nn.Module:
         """The global model that this run ended with, or that of a client, where the method gives it one of its own."""
@@ -186,11 +207,22 @@ class Results:
             raise StudyError(f"{run} has no model of its own for client {client}; leave out client for the global one")
         if not path.exists():
             raise StudyError(f"{path} is not there: the run has not finished (resume it), or its file was deleted")
-        spec = self.runs[run]
-        dataset = spec.dataset.load(data_folder(data))
-        module = make_module(spec.model, dataset.x.shape[1:], dataset.classes, spec.seed)
+        module = make_module(self.runs[run].model, *self._sizes(run, data), self.runs[run].seed)
         module.load_state_dict(checkpoint.load(path))
         return module.eval()
+
+    def predict(self, run: str, frame: pd.DataFrame, *, client: int | None = None) -> pd.Series[Any]:
+        """What this run's model says of new rows: labels as the table had them, or numbers in its units.
+
+        The rows are encoded as the training rows were. The table itself is not needed.
+        """
+        module, encoding = self.model(run, client=client), self.encoding_of(run)
+        if encoding is None or encoding.target is None:
+            raise StudyError(f"{run} has no encoding, since its data are no table; use results.model({run!r})")
+        with torch.no_grad():
+            outputs = [module(part) for part in encoding.apply(frame).split(1024)]
+        found = encoding.target.decode(torch.cat(outputs)) if len(frame) else []
+        return pd.Series(found, index=frame.index, name=encoding.target.name)
 
     def write_tables(self) -> None:
         """The tables as CSV files beside the history."""
@@ -198,6 +230,22 @@ class Results:
         for name, table in tables.items():
             with replacing(self.folder / f"{name}.csv") as file:
                 table.to_csv(file, index=False)
+
+    def _sizes(self, run: str, data: str | None) -> tuple[tuple[int, ...], int]:
+        """The shape of a sample and the number of outputs, from the encoding or else from the data themselves."""
+        encoding = self.encoding_of(run)
+        if encoding and encoding.target:
+            return (len(encoding.names),), encoding.target.outputs
+        dataset = self.runs[run].dataset.load(data_folder(data))
+        return tuple(dataset.x.shape[1:]), dataset.outputs
+
+    def _notes(self) -> list[str]:
+        """What the encodings say of their tables."""
+        runs = list(self.runs.values())
+        tables = {str(plain(run.dataset)): run.dataset.path for run in runs if isinstance(run.dataset, Table)}
+        files = {tables[source]: self.folder / file for source, file in encoding_files(runs).items()}
+        saved = {path: Encoding.load(file).notes for path, file in files.items() if file.exists()}
+        return [f"{Path(path).name}: {note}" for path, notes in saved.items() for note in notes]
 
     def __repr__(self) -> str:
         return f"Results of {len(self.labels)} runs in {self.folder}"

@@ -24,11 +24,11 @@ from tacit.engines import checkpoint
 from tacit.engines.checks import cautions
 from tacit.engines.environment import note_environment
 from tacit.engines.history import History
-from tacit.engines.naming import label_runs, run_ids
+from tacit.engines.naming import encoding_files, label_runs, run_ids
 from tacit.engines.portrait import Division, division_key, portray
 from tacit.engines.simulation import Simulation, group_runs
 from tacit.engines.state import RunState, is_personal, try_out
-from tacit.engines.study import Study, plain
+from tacit.engines.study import Run, Study, plain
 from tacit.training.memory import keep_freed_memory
 
 CHECKPOINT_SECONDS = 1.0  # between two checkpoints within a group; what is lost by a crash is computed again
@@ -98,7 +98,8 @@ def load_data(study: Study, data: str | None, on_event: OnEvent) -> tuple[dict[s
     """The data sets that the runs need, each tried with every run's split and model, and who holds what of them."""
     datasets: dict[str, Dataset] = {}
     divisions: dict[str, Division] = {}
-    for run, label in zip(study.runs(), label_runs(study.runs()), strict=True):
+    runs = study.runs()
+    for run, label in zip(runs, label_runs(runs), strict=True):
         for source in (run.dataset, run.public):
             if source is not None and str(plain(source)) not in datasets:
                 datasets[str(plain(source))] = source.load(data_folder(data), on_event)
@@ -107,7 +108,21 @@ def load_data(study: Study, data: str | None, on_event: OnEvent) -> tuple[dict[s
         if not run.centralised:
             portrait = portray(run, label["split"], dataset, partition)
             divisions.setdefault(division_key(run), Division(run, dataset, partition, portrait))
+    _check_tasks(datasets, runs)
     return datasets, list(divisions.values())
+
+
+def _check_tasks(datasets: dict[str, Dataset], runs: list[Run]) -> None:
+    tasks = {datasets[str(plain(run.dataset))].task: datasets[str(plain(run.dataset))].name for run in runs}
+    if len(tasks) > 1:
+        texts = " and ".join(f"{name} for {task}" for task, name in tasks.items())
+        raise StudyError(f"a study compares one score, and its data are {texts}; make two studies of it")
+
+
+def _write_encodings(runs: list[Run], datasets: dict[str, Dataset], folder: Path) -> None:
+    for source, file in encoding_files(runs).items():
+        if encoding := datasets[source].encoding:
+            encoding.save(folder / file)
 
 
 def _play(study: Study, datasets: dict[str, Dataset], folder: Path, *, device: str, on_event: OnEvent) -> None:
@@ -117,6 +132,7 @@ def _play(study: Study, datasets: dict[str, Dataset], folder: Path, *, device: s
     named = list(zip(run_ids(labels), runs, strict=True))
     progress = _progress(folder, study, datasets)
     _write(folder / "runs.json", json.dumps(dict(zip(run_ids(labels), labels, strict=True)), indent=1))
+    _write_encodings(runs, datasets, folder)
     groups = group_runs(named)
     history = History(folder, progress.lengths)
     for text in cautions(runs):

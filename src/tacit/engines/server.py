@@ -76,13 +76,13 @@ def distil(simulation: Simulation, state: RunState, x: Tensor, cohort: Cohort) -
     Lin, Kong, Stich, Jaggi: Ensemble Distillation for Robust Model Fusion in Federated Learning, 2020, algorithm 1.
     """
     inputs, _ = _public(simulation, state)
-    teachers = torch.zeros(len(inputs), simulation.classes, dtype=x.dtype, device=x.device)
+    teachers = torch.zeros(len(inputs), simulation.width, dtype=x.dtype, device=x.device)
     for k, dx in enumerate(cohort.messages["dx"]):  # one model at a time
         entries = {name: cohort.messages[name][k] for name in BUFFERS if name in cohort.messages}
         simulation.layout.load(simulation.module, x + dx, unpack(entries, state.buffers))
         teachers += simulation.outputs(inputs) / len(cohort.ids)
     plan = plan_epochs(*_passes(state, len(inputs), state.run.distillation, "distillation"))
-    data = inputs, teachers.softmax(1)
+    data = inputs, teachers[:, 0] if simulation.score.name == "r2" else teachers.softmax(1)
     row, state.buffers = fit(simulation, state, state.server["x"][None], plan, data, "distillation")
     state.server = {**state.server, "x": row}
 

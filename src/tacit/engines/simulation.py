@@ -18,7 +18,7 @@ from tacit.core.vectors import Layout, pack
 from tacit.data.datasets import Dataset
 from tacit.data.public import align
 from tacit.engines.clients import Reply, choose, personal_model, work
-from tacit.engines.metrics import global_metrics, local_metrics
+from tacit.engines.metrics import Score, global_metrics, local_metrics
 from tacit.engines.server import aggregate, pretrain, projected
 from tacit.engines.state import RunState, broadcast, client_class, prepare
 from tacit.engines.study import Run, plain
@@ -55,7 +55,7 @@ class Simulation:
         self.form: Form = form or ("vmap" if self.gpus else "loop")
         self.pool, self.module, self.states = prepare(runs, dataset, self.device)
         self.layout = Layout.of(self.module)
-        self.shape, self.classes = dataset.x.shape[1:], dataset.classes
+        self.shape, self.width, self.score = dataset.x.shape[1:], dataset.outputs, Score.of(dataset)
         self.gradient = row_gradients(self.module, self.form)
         draws = any(isinstance(part, _DropoutNd) for part in self.module.modules())
         self.public: tuple[Tensor, Tensor] | None = None
@@ -102,7 +102,7 @@ class Simulation:
 
     @torch.no_grad()
     def outputs(self, x: Tensor) -> Tensor:
-        """What the module, as it is loaded, answers. # (n, classes)"""
+        """What the module, as it is loaded, answers. # (n, outputs)"""
         self.module.eval()
         return torch.cat([self.module(part) for part in x.split(1024)])
 
@@ -130,20 +130,20 @@ class Simulation:
             for name, value in before.items():
                 setattr(state, name, value)
             state.status = "diverged"
-            record |= {"loss": None, "accuracy": None}
+            record |= {"loss": None, **self.score.nothing}
         record |= local_metrics(self, state, replies)
         record |= {"replies": len(replies), "updated": enough, "bytes_up": up, "bytes_down": down}
-        self._judge(state, record["accuracy"])
+        self._judge(state, record[self.score.name])
         seconds, state.seconds = state.seconds + time.perf_counter() - start, 0.0
         return {**record, "status": state.status}, seconds
 
-    def _judge(self, state: RunState, accuracy: float | None) -> None:
-        if state.status == "diverged" or accuracy is None:
+    def _judge(self, state: RunState, score: float | None) -> None:
+        if state.status == "diverged" or score is None:
             return
-        state.stale = 0 if accuracy > state.best else state.stale + 1
-        state.best = max(state.best, accuracy)
+        state.stale = 0 if score > state.best else state.stale + 1
+        state.best = max(state.best, score)
         run = state.run
-        if run.target_accuracy is not None and accuracy >= run.target_accuracy:
+        if run.target_accuracy is not None and score >= run.target_accuracy:
             state.status = "target"
         elif run.patience is not None and state.stale >= run.patience:
             state.status = "patience"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -43,7 +44,7 @@ class RunState:
     wire_memory: dict[int, Rows] = field(default_factory=dict)  # likewise; "0 dx" is the first stage's for entry dx
     round: int = 0
     status: str = "running"  # then finished | target | patience | diverged
-    best: float = -1.0
+    best: float = -math.inf  # score so far
     stale: int = 0  # rounds since the best one
     seconds: float = 0.0  # of the current round
 
@@ -100,8 +101,10 @@ def prepare(
 def try_out(run: Run, dataset: Dataset) -> tuple[Partition, nn.Module]:
     """The run's division of the data and its untrained model, or the reason why there can be none."""
     aside: Any = {"server_samples": run.server_samples, "local_test": run.local_test}
-    partition = divide(dataset.y.numpy(), run.split, run.clients, run.seed, **aside)
-    module = make_module(run.model, dataset.x.shape[1:], dataset.classes, run.seed)
+    if dataset.owner is not None:
+        aside |= {"owner": dataset.owner.numpy(), "owners": dataset.owners, "column": dataset.client}
+    partition = divide(dataset.groups.numpy(), run.split, run.clients, run.seed, **aside)
+    module = make_module(run.model, dataset.x.shape[1:], dataset.outputs, run.seed)
     run.attackers.check(run.clients, dataset.classes)
     if Layout.of(module).buffers and not run.combiner.linear:
         raise StudyError(

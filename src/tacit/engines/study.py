@@ -31,6 +31,7 @@ from tacit.federated.selection import Selection
 from tacit.federated.wire.attackers import Attackers
 from tacit.federated.wire.stage import Stage
 from tacit.models.model import Model
+from tacit.models.own import is_own, remember
 from tacit.training.optimisers import Optimiser
 from tacit.training.schedules import Schedule
 
@@ -72,8 +73,8 @@ class Run:
     initial: Literal["same", "different"] = _setting("same", "whether all clients start from the same weights")
     local_test: float = _setting(0.1, "the share of its samples that a client keeps to test on")
     server_samples: int = _setting(0, "samples set aside for the server before the split")
-    target_accuracy: float | None = _setting(None, "stop once the global test accuracy is this good")
-    patience: int | None = _setting(None, "stop after this many rounds without a better global test accuracy")
+    target_accuracy: float | None = _setting(None, "stop once the global test accuracy, or R2, is this good")
+    patience: int | None = _setting(None, "stop after this many rounds without a better global test accuracy, or R2")
     seed: int = _setting(0, "everything random follows from it")
     centralised: bool = _setting(False, "also train on all data at one place, for reference")
 
@@ -109,6 +110,8 @@ class Study:
         if not isinstance(name, str) or not name.strip(" .") or "/" in name:
             raise StudyError(f"name: expected a word that can be a folder's name, got {name!r}")
         self.name = name
+        if "model" in settings:
+            settings["model"] = _name_models(settings["model"])
         self.settings = {key: _native(settings.get(key, item.metadata["default"])) for key, item in SETTINGS.items()}
         self.runs()  # what makes no sense is said at once
 
@@ -238,6 +241,19 @@ def _native(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_native(item) for item in value]
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def _name_models(value: Any) -> Any:
+    """Models that are Python objects, as models that are named; their weights are those of this moment."""
+    if is_own(value):
+        return Model.build(value)
+    if isinstance(value, list | tuple):
+        return [_name_models(item) for item in value]
+    if isinstance(value, Mapping) and "grid" in value:
+        return {"grid": _name_models(value["grid"])}
+    if isinstance(value, Mapping) and is_own(value.get("path")):
+        return {**value, "path": remember(value["path"])}
+    return value
 
 
 def _override(settings: dict[str, Any], key: str, value: Any) -> None:

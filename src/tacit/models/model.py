@@ -1,4 +1,4 @@
-"""Models by name. A model is built for a task: the shape of a sample and the number of classes.
+"""Models by name. A model is built for a task: the shape of a sample and the number of outputs.
 
 >>> Model.build("linear").make((1, 8, 8), 10)
 Sequential(
@@ -9,7 +9,6 @@ Sequential(
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 from abc import abstractmethod
@@ -21,18 +20,24 @@ import torch
 from torch import nn
 
 from tacit.core.errors import StudyError
-from tacit.core.registry import Registered, import_object
+from tacit.core.registry import Registered
 from tacit.core.seeds import derive
+from tacit.models.own import is_own, make, recall, remember
+
+ASK = "a class that has the parameters inputs and outputs is told both numbers"
 
 
 @dataclass(frozen=True)
 class Model(Registered, family="models", home="tacit.models.model"):
-    """Base of the models. A module's own import path, `package.module:Class`, is a model too."""
+    """Base of the models. A module's own import path, `package.module:Class`, is a model too, and so are its class, a
+    function that makes one and the module itself."""
 
     @classmethod
     def build(cls, spec: Any) -> Self:
+        if is_own(spec):
+            spec = {"name": "module", "path": remember(spec)}
         if isinstance(spec, str) and ":" in spec:
-            found = import_object(spec)
+            found = recall(spec)
             if not (isinstance(found, type) and issubclass(found, cls)):
                 spec = {"name": "module", "path": spec}
         return super().build(spec)
@@ -91,15 +96,19 @@ class Cnn(Model, name="cnn"):
 
 @dataclass(frozen=True)
 class Imported(Model, name="module"):
-    """Your own torch module, by import path: `path: package.module:Class`, with its `arguments`."""
+    """Your own torch module, by import path: `path: package.module:Class`, with its `arguments`.
+
+    Where its constructor has parameters called `inputs`, `outputs`, `classes` or `shape` and `arguments` does not give
+    them, they are filled in: the number of features, of outputs (twice), and the shape of a sample.
+    """
 
     path: str
     arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def make(self, shape: Sequence[int], classes: int) -> nn.Module:
-        made = import_object(self.path)
+        found = recall(self.path)
         try:
-            made = copy.deepcopy(made) if isinstance(made, nn.Module) else made(**self.arguments)
+            made = make(found, self.arguments, shape, classes)
         except Exception as error:  # whatever the user's code raises
             what = f"{type(error).__name__}: {error}"
             raise StudyError(f"{self.path} cannot be made with {dict(self.arguments)}: {what}") from error
@@ -137,9 +146,10 @@ def check_output(module: nn.Module, shape: Sequence[int], classes: int) -> None:
         output = module.eval()(like.new_zeros(2, *shape))
     except Exception as error:  # whatever the user's code raises
         what = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-        raise StudyError(f"the model cannot take samples of shape {tuple(shape)}: {what}") from error
+        raise StudyError(f"the model cannot take samples of shape {tuple(shape)}: {what}; {ASK}") from error
     finally:
         module.train(training)
     if not isinstance(output, torch.Tensor) or output.shape != (2, classes):
         came = tuple(output.shape[1:]) if isinstance(output, torch.Tensor) else type(output).__name__
-        raise StudyError(f"the model must give {classes} numbers per sample, one for each class; it gives {came}")
+        wanted = f"{classes} numbers per sample, one for each class" if classes > 1 else "one number per sample"
+        raise StudyError(f"the model must give {wanted}; it gives {came}; {ASK}")

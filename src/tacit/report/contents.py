@@ -47,6 +47,7 @@ def contents(results: Results) -> dict[str, Any]:
         "columns": results.columns,
         "study": results.study.to_yaml(),
         "environment": results.environment,
+        "encoding": results.encoding.describe() if results.encoding else [],
         "data": chart_data(results),
     }
 

@@ -95,7 +95,7 @@ def _client_curve(results: Results, run: str, records: list[dict[str, Any]], mos
         "split": results.labels[run][results.columns],
         "seed": results.runs[run].seed,
         "round": [record["round"] for record in records],
-        "names": names[:most],
+        "names": list(names[:most]),
         "attackers": [client["client"] for client in last if client.get("attacker")],
         **{
             kind: [[_rounded(record["clients"][k][field]) for record in records] for k in range(len(last))]

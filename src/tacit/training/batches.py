@@ -17,7 +17,7 @@ class Batch:
     """One batch per row, padded to the longest; row k's first `counts[k]` samples are real."""
 
     x: Tensor  # (K, B, ...)
-    y: Tensor  # (K, B), or (K, B, classes) where targets are soft
+    y: Tensor  # (K, B), of floats in a regression, or (K, B, classes) where targets are soft
     counts: tuple[int, ...]
 
     def row(self, k: int) -> tuple[Tensor, Tensor]:

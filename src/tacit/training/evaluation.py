@@ -10,7 +10,7 @@ from tacit.training.losses import hits, losses
 
 @torch.no_grad()
 def evaluate(module: nn.Module, x: Tensor, y: Tensor, chunk: int = 1024) -> tuple[Tensor, Tensor]:
-    """Each sample's loss and whether it was classified rightly. # (n,), (n,)"""
+    """Each sample's loss and whether it was classified rightly, or its squared error. # (n,), (n,)"""
     module.eval()
     outputs = [module(part) for part in x.split(chunk)]
     pairs = [(losses(out, part), hits(out, part)) for out, part in zip(outputs, y.split(chunk), strict=True)]

@@ -25,7 +25,7 @@ class Gradients(NamedTuple):
 
     g: Tensor  # (K, P), of the mean loss over the batch
     loss: Tensor  # (K, 1), that mean
-    hits: Tensor  # (K, 1), how many of the batch were classified rightly
+    hits: Tensor  # (K, 1), how many of the batch were classified rightly, or their squared errors, summed
     buffers: Rows
 
 

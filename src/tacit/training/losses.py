@@ -7,10 +7,22 @@ from torch.nn import functional
 
 
 def losses(output: Tensor, y: Tensor, reduction: str = "none") -> Tensor:
-    """Cross-entropy of each sample, or their mean. # (B, classes), (B,) or soft (B, classes) -> (B,)"""
+    """Each sample's loss, or their mean: cross-entropy for classes, the squared error for numbers.
+
+    # (B, classes), (B,) or soft (B, classes) -> (B,); in a regression (B, 1), (B,) of floats -> (B,)
+    """
+    if is_regression(output, y):
+        return functional.mse_loss(output[..., 0], y, reduction=reduction)
     return functional.cross_entropy(output, y, reduction=reduction)
 
 
 def hits(output: Tensor, y: Tensor) -> Tensor:
-    """Where the most likely class is the right one. # (B, classes), (B,) -> (B,)"""
+    """Where the most likely class is the right one, or, of numbers, the squared errors. # (B, outputs), (B,) -> (B,)"""
+    if is_regression(output, y):
+        return (output[..., 0].detach() - y).square()
     return output.argmax(-1) == (y.argmax(-1) if y.dim() == output.dim() else y)
+
+
+def is_regression(output: Tensor, y: Tensor) -> bool:
+    """Whether these are numbers to predict: floats, and one of them per sample."""
+    return y.is_floating_point() and y.dim() == output.dim() - 1

@@ -149,15 +149,12 @@ def test_a_table_becomes_a_standardised_data_set(tmp_path: Path, suffix: str) ->
     [
         ("a,y\n1,0\n2,1\n", {"target": "z"}, "has no column 'z'"),
         ("age,y\n1,0\n2,1\n", {"target": "y", "drop": ["aeg"]}, "did you mean age?"),
-        ("a,y\nred,0\nblue,1\n", {"target": "y"}, "expected numbers, but a hold text"),
-        ("a,y\n,0\n2,1\n", {"target": "y"}, "missing values in a"),
         ("a,y\n1,0\n2,0\n", {"target": "y"}, "expected two classes or more"),
         ("a,y\n1,0\n2,0\n3,0\n4,0\n5,1\n", {"target": "y"}, "class 1 has one sample and needs two"),
-        ("a,y\n1,0.1\n2,0.2\n3,0.3\n", {"target": "y"}, "looks like a measurement"),
+        ("a,y\n1,1\n2,2\n3,3\n", {"target": "y"}, "if it is a measurement, set task: regression"),
         ("a,y\ninf,0\n2,1\n3,0\n4,1\n", {"target": "y"}, "infinite values in a"),
         ("a,y\n1,0\n2,1\n3,0\n4,1\n", {"target": "y", "test_share": 1}, "expected a test share"),
         ("a,y\n", {"target": "y"}, "holds no rows"),
-        ("a;y\n1;0\n", {"target": "y"}, "separated by semicolons"),
         (",a,y\n0,1,0\n1,2,1\n", {"target": "y"}, r"drop: \['Unnamed: 0'\]"),
         ("y\n1\n2\n", {"target": "y"}, "no column is left"),
         ("", {"target": "y"}, "is not a table, or is damaged"),
@@ -204,6 +201,23 @@ def test_bundled_data_sets_load_without_a_download(name: str) -> None:
     data = Source.build(name).load()
     assert len(data.x) > 100
     assert data.classes == len(data.y.unique())
+
+
+def test_diabetes_is_a_regression_that_comes_along() -> None:
+    data = Source.build("diabetes").load()
+    assert (data.task, data.outputs, data.labels) == ("regression", 1, ())
+    assert len(data.y) + len(data.test_y) == 442
+    assert 25 <= (data.y.min() * data.target_spread + data.target_centre).item() < 26  # as the authors have it
+
+
+def test_a_python_function_with_float_outcomes_gives_a_regression() -> None:
+    data = Source.build({"name": "function", "path": "own_code:make_numbers"}).load()
+    assert data.task == "regression"
+    assert abs(data.y.mean()) < 1e-6
+    with pytest.raises(DataError, match="the outcomes hold missing or infinite numbers"):
+        split_off_test("mine", np.zeros((9, 2)), np.full(9, np.nan))
+    with pytest.raises(DataError, match="all test outcomes are equal"):
+        split_off_test("mine", np.zeros((9, 2)), np.ones(9))
 
 
 def test_a_python_function_gives_a_data_set() -> None:

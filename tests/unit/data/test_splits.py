@@ -46,7 +46,7 @@ def test_a_partition_covers_every_sample_once_or_says_why_not(
 def test_a_split_is_a_function_of_its_seed_and_leaves_the_labels_alone(name: str, seed: int) -> None:
     labels = labels_of(400, 4)
     kept = labels.copy()
-    one, other = (Split.build(name)(labels, 3, numpy_generator(seed, "s")) for _ in range(2))
+    one, other = (Split.build(name)(labels, 4, numpy_generator(seed, "s")) for _ in range(2))
     assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
     assert np.array_equal(labels, kept)
 
@@ -224,3 +224,31 @@ def test_named_columns_must_be_each_column_once() -> None:
     assert [one.columns.tolist() for one in held] == [[0, 2], [1]]
     with pytest.raises(DataError, match="each of the columns 0 to 2 once"):
         Columns(((0, 1), (1, 2)))(4, 3, numpy_generator(0))
+
+
+@given(st.lists(st.integers(0, 4), min_size=5, max_size=60), st.floats(0, 0.5))
+def test_by_client_gives_each_client_its_own_rows_and_name(whose: list[int], share: float) -> None:
+    owner = np.array([0, 1, 2, 3, 4, *whose])
+    names = ("a", "b", "c", "d", "e")
+    made = divide(
+        np.zeros(len(owner), int), Split.build("by_client"), 5, 0, owner=owner, owners=names, local_test=share
+    )
+    assert made.names == names
+    for client in range(5):
+        rows = np.sort(np.concatenate([made.train[client], made.test[client]]))
+        assert np.array_equal(rows, np.flatnonzero(owner == client))
+
+
+def test_by_client_needs_owners_and_their_number() -> None:
+    labels, split = np.zeros(6, int), Split.build("by_client")
+    with pytest.raises(DataError, match="by_client needs data that say whose each row is"):
+        divide(labels, split, 2, 0)
+    named = {"owner": np.arange(6) % 3, "owners": ("a", "b", "c")}
+    with pytest.raises(DataError, match=r"^the column hospital names 3 clients; set clients: 3$"):
+        divide(labels, split, 2, 0, column="hospital", **named)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="the rows name 3 clients; set clients: 3"):
+        split(np.arange(6) % 3, 2, numpy_generator(0))
+
+
+def test_clients_of_other_splits_are_called_by_their_numbers() -> None:
+    assert divide(np.zeros(9, int), Split.build("iid"), 3, 0).names == ("0", "1", "2")

@@ -461,8 +461,10 @@ def test_a_public_table_is_read_by_its_columns_names_units_and_classes(tmp_path:
     np.testing.assert_allclose(back[order][:, :2].numpy(), expected[["a", "b"]], rtol=1e-3)
     np.testing.assert_allclose(back[order][:, 2].numpy(), expected["c"] + 1, rtol=1e-3, atol=1e-3)
     assert [own.labels[k] for k in y[order]] == expected["kind"].tolist()
+    assert public.frame is not None
     for change, reason in (
-        ({"columns": ("a", "b", "z")}, "differ in columns: c, z"),
+        ({"columns": ("a", "b", "z"), "frame": None}, "differ in columns: c, z"),
+        ({"frame": public.frame.rename(columns={"c": "z"})}, "the rows have no column 'c'"),
         ({"labels": ("no", "maybe")}, "a class 'maybe'"),
     ):
         with pytest.raises(DataError, match=reason):

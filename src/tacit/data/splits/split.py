@@ -1,4 +1,4 @@
-"""The base of the row splits: pure maps from labels to each client's sample indices.
+"""The base of the row splits: pure maps from labels, or from owners, to each client's sample indices.
 
 >>> Split.build("iid")(np.zeros(6, int), 2, np.random.default_rng(0))
 [array([2, 3, 5]), array([0, 1, 4])]
@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,12 @@ DRAWS = 1000  # random splits are drawn again, this often at most, while a clien
 
 @dataclass(frozen=True)
 class Split(Registered, family="splits", home="tacit.data.splits"):
-    """Called as `split(labels, clients, rng)`; returns one ascending index array per client, none of them empty."""
+    """Called as `split(labels, clients, rng)`; returns one ascending index array per client, none of them empty.
 
+    A split that divides by owners is given these in place of the labels.
+    """
+
+    by: ClassVar[Literal["labels", "owners"]] = "labels"
     overlapping: ClassVar[bool] = False  # True where the shards are no partition
 
     def __call__(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:

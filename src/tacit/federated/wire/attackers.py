@@ -25,6 +25,7 @@ class Attackers(Registered, family="attackers", home="tacit.federated.wire.attac
 
     count: int = 1
     poisons: ClassVar[bool] = False  # the training data, so that its own update is already the lie
+    needs_classes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -33,7 +34,9 @@ class Attackers(Registered, family="attackers", home="tacit.federated.wire.attac
             )
 
     def check(self, population: int, classes: int | None = None) -> None:
-        """Raises StudyError where there cannot be so many among all clients."""
+        """Raises StudyError where there cannot be so many among all clients, or where a regression has no classes."""
+        if self.needs_classes and classes == 0:
+            raise StudyError(f"{self.name} changes classes, and these data have numbers to predict; use another attack")
         if self.count >= population:
             raise StudyError(f"attackers: {self.count} of {population} clients leave no honest one; use fewer")
 
@@ -125,6 +128,7 @@ class LabelFlip(Attackers, name="label_flip"):
     """It trains with every label c turned into classes - 1 - c."""
 
     poisons: ClassVar[bool] = True
+    needs_classes: ClassVar[bool] = True
 
     def poison(self, x: Tensor, y: Tensor, classes: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
         return x, classes - 1 - y
@@ -145,9 +149,10 @@ class Backdoor(Attackers, name="backdoor"):
     value: float = 1.0
     boost: float = 1.0
     poisons: ClassVar[bool] = True
+    needs_classes: ClassVar[bool] = True
 
     def check(self, population: int, classes: int | None = None) -> None:
-        super().check(population)
+        super().check(population, classes)
         if self.target < 0 or (classes is not None and self.target >= classes):
             raise StudyError(f"backdoor.target: expected a class from 0 to {(classes or 1) - 1}, got {self.target}")
         if not 0 < self.share <= 1 or self.size < 1:

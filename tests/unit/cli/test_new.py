@@ -1,0 +1,67 @@
+"""`tacit new` for a table of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from tacit.cli.main import app
+from tacit.core.errors import TacitError
+from tacit.engines.study import Study
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"hospital": rng.choice(["a", "b", "c"], 90), "age": rng.normal(60, 9, 90)})
+    frame["region"] = rng.choice(["north", "south", None], 90)
+    frame["outcome"] = np.where(frame["age"] > 60, "ill", "well")
+    frame.to_csv("patients.csv", index=False)
+    return tmp_path
+
+
+def new(*arguments: str) -> str:
+    done = CliRunner().invoke(app, ["new", "study.yaml", *arguments], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+def test_a_table_is_described_and_its_clients_are_counted(folder: Path) -> None:
+    shown = new("--table", "patients.csv", "--target", "outcome", "--client", "hospital")
+    assert "one of 2 levels: " in shown
+    assert "taken as one more level" in shown
+    assert (
+        "outcome: one of 2 classes; 4 features; 72 rows to learn from of 3 clients (hospital), 18 to test on" in shown
+    )
+    run = Study.from_file(folder / "study.yaml").runs()[0]
+    assert (run.clients, run.split.name) == (3, "by_client")
+    assert run.dataset.spec()["client"] == "hospital"
+    assert "# how the samples are divided" in (folder / "study.yaml").read_text()
+
+
+def test_a_number_is_predicted_and_without_a_client_column_rows_are_shared_out(folder: Path) -> None:
+    shown = new("--table", "patients.csv", "--target", "age")
+    assert "age: a number" in shown
+    assert "note: age is taken for a measurement" in shown
+    run = Study.from_file(folder / "study.yaml").runs()[0]
+    assert (run.clients, run.split.name) == (4, "iid")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--table", "patients.csv"], "which column of patients.csv is to be predicted"),
+        (["--target", "outcome"], "name it too: --table my.csv"),
+        (["--table", "patients.csv", "--target", "outcom"], "did you mean outcome"),
+        (["--table", "nowhere.csv", "--target", "outcome"], "nowhere.csv does not exist"),
+    ],
+)
+def test_what_cannot_be_read_is_said_and_nothing_is_written(folder: Path, arguments: list[str], message: str) -> None:
+    with pytest.raises(TacitError, match=message):
+        new(*arguments)
+    assert not (folder / "study.yaml").exists()

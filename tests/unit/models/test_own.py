@@ -1,0 +1,140 @@
+"""Models that come as Python objects."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import own_code
+import pytest
+import torch
+from torch import nn
+
+import tacit
+from tacit.core.errors import StudyError
+from tacit.engines.study import Study
+from tacit.models import own
+from tacit.models.model import Model, make_module
+
+SMALL: dict[str, Any] = {"dataset": "iris", "clients": 3, "rounds": 1}
+
+
+class Sized(nn.Module):
+    def __init__(self, inputs: int, outputs: int, width: int = 3) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layers(x)
+        return out
+
+
+class Shaped(nn.Sequential):
+    def __init__(self, shape: tuple[int, ...], *, classes: int) -> None:
+        super().__init__(nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], classes))
+
+
+def weights_of(model: Model, seed: int = 0) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in make_module(model, (4,), 3, seed).parameters()])
+
+
+def test_sizes_that_a_constructor_asks_for_are_filled_in() -> None:
+    assert make_module(Model.build(Sized), (4,), 3, 0)(torch.zeros(2, 4)).shape == (2, 3)
+    assert make_module(Model.build(Shaped), (1, 8, 8), 10, 0)(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+    made = make_module(Model.build(lambda inputs, outputs: nn.Linear(inputs, outputs)), (4,), 1, 0)
+    assert made(torch.zeros(2, 4)).shape == (2, 1)
+
+
+def test_arguments_that_are_given_go_before_those_that_are_filled_in() -> None:
+    spec = {"name": "module", "path": "own_code:Far", "arguments": {"outputs": 5}}
+    with pytest.raises(StudyError, match=r"it gives \(5,\); a class that has the parameters inputs and outputs"):
+        make_module(Model.build(spec), (4,), 3, 0)
+
+
+def test_a_study_takes_a_class_a_function_and_a_module(tmp_path: Path) -> None:
+    class Local(nn.Linear):
+        def __init__(self, inputs: int, outputs: int) -> None:
+            super().__init__(inputs, outputs)
+
+    models = [Sized, Local, lambda inputs, outputs: nn.Linear(inputs, outputs), Sized(4, 3), "mlp"]
+    study = Study(**SMALL, model=models)
+    assert len(study.runs()) == 5
+    results = tacit.run(study, tmp_path / "a")
+    for run in results.runs:
+        assert results.model(run)(torch.zeros(2, 4)).shape == (2, 3)
+    assert tacit.resume(tmp_path / "a").summary()["status"].tolist() == ["finished"] * 5
+    assert Study.from_file(tmp_path / "a" / "study.yaml").to_dict() == study.to_dict()
+
+
+def test_a_class_may_come_with_arguments() -> None:
+    model = {"name": "module", "path": Sized, "arguments": {"width": {"grid": [5, 6]}}}
+    runs = Study(**SMALL, model=model).runs()
+    assert [len(weights_of(run.model)) for run in runs] == [43, 51]  # 8 w + 3
+
+
+def test_a_module_starts_every_seed_from_its_own_weights_as_they_were() -> None:
+    module = Sized(4, 3)
+    start = torch.cat([p.detach().flatten().clone() for p in module.parameters()])
+    model = Study(**SMALL, model=module).runs()[0].model
+    with torch.no_grad():
+        module.layers[0].weight.zero_()
+    assert torch.equal(weights_of(model, 0), start)
+    assert torch.equal(weights_of(model, 1), start)
+
+
+def test_modules_with_other_weights_and_functions_with_other_code_have_other_names() -> None:
+    factories = [lambda outputs, k=k: nn.Linear(4, outputs, bias=k) for k in (True, False)]
+    partials = [functools.partial(Sized, width=width) for width in (3, 4)]
+    others = [Sized(4, 3), Sized(4, 3), lambda outputs: nn.Linear(4, outputs)]
+    assert len({own.remember(one) for one in (*factories, *partials, *others)}) == 7
+    assert make_module(Model.build(partials[0]), (4,), 3, 0)(torch.zeros(2, 4)).shape == (2, 3)
+    assert own.remember(Sized) == f"{__name__}:Sized"
+    assert own.remember(own_code.Net) == "own_code:Net"
+
+
+def test_the_same_object_is_found_again_and_another_sessions_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Sized(4, 3)
+    model = Model.build(module)
+    spec = model.spec()
+    monkeypatch.setattr(own, "OWN", {})
+    with pytest.raises(StudyError, match=r"was given as a Python object, .* pass the same object to a Study first"):
+        make_module(Model.build(spec), (4,), 3, 0)
+    Study(**SMALL, model=module)
+    assert torch.equal(weights_of(Model.build(spec)), torch.cat([p.detach().flatten() for p in module.parameters()]))
+
+
+def test_a_class_of_a_script_is_resumed_by_the_script_and_refused_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own, "OWN", {})
+    script = """
+import sys, tacit
+from torch import nn
+
+class Net(nn.Linear):
+    def __init__(self, inputs, outputs):
+        super().__init__(inputs, outputs)
+
+study = tacit.Study(dataset="iris", clients=3, rounds=1, model=Net)
+results = tacit.resume("out") if "again" in sys.argv else tacit.run(study, "out")
+print(results.model(results.best()))
+"""
+    (tmp_path / "script.py").write_text(script)
+    for arguments in ([], ["again"]):
+        done = subprocess.run(
+            [sys.executable, "script.py", *arguments], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.startswith("Net(")
+    assert "path: __main__:Net" in (tmp_path / "out" / "study.yaml").read_text()
+    with pytest.raises(StudyError, match="the model __main__:Net was given as a Python object"):
+        tacit.resume(tmp_path / "out")
+
+
+def test_what_is_no_model_is_refused_in_one_line() -> None:
+    with pytest.raises(StudyError, match=r"expected a torch\.nn\.Module, got int"):
+        make_module(Model.build(lambda: 3), (4,), 3, 0)
+    with pytest.raises(StudyError, match="model: expected a name"):
+        Study(**SMALL, model=3)
