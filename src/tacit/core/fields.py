@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal, Union
 
-from tacit.core.errors import StudyError, suggest
+from tacit.core.errors import StudyError, shown, suggest
 
 
 def field_types(cls: type) -> dict[str, Any]:
@@ -42,7 +43,8 @@ def conform(value: Any, annotation: Any, where: str) -> Any:
     try:
         return _conform(value, annotation)
     except (TypeError, ValueError, OverflowError):
-        raise StudyError(f"{where}: expected {describe(annotation)}, got {value!r}") from None
+        quoted = "; leave out the quotes" if isinstance(value, str) and _is_number(value) else ""
+        raise StudyError(f"{where}: expected {describe(annotation)}, got {shown(value)}{quoted}") from None
 
 
 def check_names(given: Mapping[str, Any], known: typing.Iterable[str], where: str) -> None:
@@ -65,6 +67,13 @@ def describe(annotation: Any) -> str:
         return f"a list of {describe(typing.get_args(annotation)[0])}"
     words = {float: "a number", int: "a whole number", bool: "true or false", str: "text", type(None): "nothing (null)"}
     return words.get(annotation, str(getattr(annotation, "__name__", annotation)))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _is_union(annotation: Any) -> bool:

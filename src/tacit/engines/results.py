@@ -119,6 +119,14 @@ class Results:
         return {metric: title for metric, title in TITLES.items() if metric in summary and metric not in skipped}
 
     @property
+    def metrics(self) -> list[str]:
+        """The columns of the summary that a table can show: numbers, and no settings."""
+        summary = self.summary()
+        settings = {"run", *next(iter(self.labels.values()), {})}
+        numbers = summary.select_dtypes(["number", "bool"])
+        return [str(name) for name in numbers if name not in settings]
+
+    @property
     def columns(self) -> str:
         """The setting that the tables have their columns for."""
         return table_columns(list(self.labels.values()))
@@ -134,8 +142,8 @@ class Results:
         `statistic` may be `std` and so on. A cell is empty where a run diverged, whatever the other seeds did.
         """
         summary = self.summary()
-        if metric not in summary:
-            raise StudyError(f"there is no metric {metric!r}; {suggest(metric, summary.columns)}")
+        if metric not in self.metrics:
+            raise StudyError(f"there is no metric {metric!r}; {suggest(metric, self.metrics)}")
         summary["algorithm"] = summary["run"].map(self.names)
         values = summary[metric].where(summary["status"] != "diverged")
         column = self.columns
