@@ -16,17 +16,21 @@ from typing import Any
 
 import torch
 
-from tacit.core.errors import StudyError
+from tacit.core.errors import StudyError, TacitError
 from tacit.core.events import OnEvent, RoundFinished, RunFinished, StudyStarted, Warned, ignore
 from tacit.core.files import replacing
+from tacit.core.own_code import own_code
+from tacit.core.registry import Registered
 from tacit.data.datasets import Dataset, data_folder
 from tacit.engines import checkpoint
 from tacit.engines.checks import cautions
 from tacit.engines.history import History
-from tacit.engines.naming import label_runs, run_ids
+from tacit.engines.naming import label_runs, row_names, run_ids, table_columns
+from tacit.engines.points import renamed
 from tacit.engines.simulation import Simulation, group_runs
 from tacit.engines.state import RunState, is_personal, try_out
 from tacit.engines.study import Run, Study, plain
+from tacit.models.model import Imported
 from tacit.training.memory import keep_freed_memory
 
 CHECKPOINT_SECONDS = 1.0  # between two checkpoints within a group; what is lost by a crash is computed again
@@ -76,7 +80,10 @@ def resume_study(folder: Path, *, data: str | None = None, device: str = "cpu", 
     check_device(device)
     if not (folder / "study.yaml").exists():
         raise StudyError(f"{folder} holds no study to resume: there is no study.yaml in it")
-    study = Study.from_file(folder / "study.yaml")
+    try:
+        study = Study.from_file(folder / "study.yaml")
+    except StudyError as error:
+        raise StudyError(f"cannot resume {folder}: {error}") from error.__cause__
     datasets = _load(study.runs(), data, on_event)
     with _locked(folder):
         _play(study, datasets, folder, device=device, on_event=on_event)
@@ -84,22 +91,48 @@ def resume_study(folder: Path, *, data: str | None = None, device: str = "cpu", 
 
 def check_device(device: str) -> None:
     """Refuses a device that this machine does not have."""
-    kind = device.split(":")[0]
-    if device != "cpu" and kind != "cuda":
+    kind, _, number = device.partition(":")
+    if kind not in ("cpu", "cuda") or (kind == "cpu" and number) or (":" in device and not number.isdigit()):
         raise StudyError(f"device: expected cpu or cuda, got {device!r}")
     if kind == "cuda" and not torch.cuda.is_available():
         raise StudyError("device: torch finds no GPU here; use cpu")
+    if kind == "cuda" and number and int(number) >= torch.cuda.device_count():
+        raise StudyError(f"device: this machine has {torch.cuda.device_count()} GPUs, from cuda:0; got {device!r}")
 
 
 def _load(runs: list[Run], data: str | None, on_event: OnEvent) -> dict[str, Dataset]:
     """The data sets that the runs need, each tried with every run's split and model."""
     datasets: dict[str, Dataset] = {}
-    for run in runs:
+    for k, run in enumerate(runs):
         for source in (run.dataset, run.public):
             if source is not None and str(plain(source)) not in datasets:
-                datasets[str(plain(source))] = source.load(data_folder(data), on_event)
-        try_out(run, datasets[str(plain(run.dataset))])
+                with own_code():
+                    datasets[str(plain(source))] = source.load(data_folder(data), on_event)
+        try:
+            with own_code():
+                try_out(run, datasets[str(plain(run.dataset))])
+        except TacitError as error:
+            raise renamed(error, _suspects(runs, k)) from error.__cause__
     return datasets
+
+
+def _suspects(runs: list[Run], refused: int) -> dict[str, Any]:
+    """What tells a run that its data refuse from those before it, which they did not."""
+    labels = label_runs(runs)
+    if not refused:
+        varying = [key for key in ("dataset", "split", "clients", "model") if key in labels[0]]
+        return {key: labels[0][key] for key in varying if len({str(label[key]) for label in labels}) > 1}
+    passed = {key: {str(label[key]) for label in labels[:refused]} for key in labels[0]}
+    return {key: value for key, value in labels[refused].items() if str(value) not in passed[key]}
+
+
+def _guests(runs: list[tuple[str, Run]]) -> list[str]:
+    """The methods and models of a group that are the user's own, by import path."""
+    values = [value for _, run in runs for value in vars(run).values()]
+    parts = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
+    methods = [f"{type(part).__module__}:{type(part).__qualname__}" for part in parts if isinstance(part, Registered)]
+    modules = [run.model.path for _, run in runs if isinstance(run.model, Imported)]
+    return list(dict.fromkeys([name for name in methods if not name.startswith("tacit.")] + modules))
 
 
 def _play(study: Study, datasets: dict[str, Dataset], folder: Path, *, device: str, on_event: OnEvent) -> None:
@@ -112,13 +145,14 @@ def _play(study: Study, datasets: dict[str, Dataset], folder: Path, *, device: s
     history = History(folder, progress.lengths)
     for text in cautions(runs):
         on_event(Warned(text))
-    on_event(StudyStarted(str(folder), len(runs), sum(run.rounds for run in runs), progress.done))
+    on_event(StudyStarted(str(folder), len(runs), sum(run.rounds for run in runs), progress.done, _grid(labels)))
     try:
         while progress.group < len(groups):
             group = groups[progress.group]
             first = group[0][1]
             public = None if first.public is None else datasets[str(plain(first.public))]
-            simulation = Simulation(group, datasets[str(plain(first.dataset))], public, device=device)
+            with own_code(_guests(group)):
+                simulation = Simulation(group, datasets[str(plain(first.dataset))], public, device=device)
             if progress.states is not None:
                 simulation.restore(progress.states)
             _play_group(simulation, folder, progress, history, on_event)
@@ -126,6 +160,19 @@ def _play(study: Study, datasets: dict[str, Dataset], folder: Path, *, device: s
             _checkpoint(folder, progress, history)
     finally:
         history.close()
+
+
+def _grid(labels: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
+    """Where each run's result goes in the comparison: its row and its column."""
+    column = table_columns(labels)
+    places = [(row, str(label[column])) for row, label in zip(row_names(labels), labels, strict=True)]
+    return dict(zip(run_ids(labels), places, strict=True))
+
+
+def _rounds(simulation: Simulation) -> Iterator[tuple[dict[str, Any], float]]:
+    """One round of every run; what the user's own code raises in it is named."""
+    with own_code(_guests([(state.id, state.run) for state in simulation.states])):
+        yield from simulation.play_round()
 
 
 def _progress(folder: Path, study: Study, datasets: dict[str, Dataset]) -> Progress:
@@ -147,7 +194,7 @@ def _progress(folder: Path, study: Study, datasets: dict[str, Dataset]) -> Progr
 def _play_group(simulation: Simulation, folder: Path, progress: Progress, history: History, on_event: OnEvent) -> None:
     last = time.monotonic()
     while simulation.going:
-        for record, seconds in simulation.play_round():
+        for record, seconds in _rounds(simulation):
             history.add(record, seconds)
             progress.done += 1
             on_event(RoundFinished(record["run"], record["round"], record))
