@@ -67,6 +67,8 @@ def read_study(arguments: list[str], *, quiet: bool = True) -> Study:
 
     files = [text for text in arguments if "=" not in text]
     overrides = [text for text in arguments if "=" in text]
+    if "=" in overrides:
+        raise StudyError("expected key=value without spaces around the =, such as rounds=5")
     for text in files:
         _check_file(text)
     if len(files) > 1:
@@ -82,13 +84,13 @@ def _check_file(text: str) -> None:
     """Refuses what is no file but was probably meant as a setting."""
     from tacit.engines.study import SETTINGS
 
+    if not text:
+        raise StudyError("the study file has an empty name")
     if Path(text).exists():
         return
     key, _, value = text.partition(":")
     if key.partition(".")[0] in {*SETTINGS, "name"}:
         raise StudyError(f"there is no study file {text}; to change a setting, write {key}={value.strip() or '...'}")
-    if not text:
-        raise StudyError("the study file has an empty name")
 
 
 def _summary(results: Results) -> dict[str, Any]:

@@ -42,5 +42,5 @@ def shown(value: Any, most: int = 80) -> str:
     """
     if value is None or isinstance(value, bool):
         return {None: "nothing (null)", True: "true", False: "false"}[value]
-    text = repr(value)
+    text = " ".join(repr(value).split())
     return text if len(text) <= most else f"{text[: most - 3]}..."

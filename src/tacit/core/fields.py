@@ -43,8 +43,9 @@ def conform(value: Any, annotation: Any, where: str) -> Any:
     try:
         return _conform(value, annotation)
     except (TypeError, ValueError, OverflowError):
-        quoted = "; leave out the quotes" if isinstance(value, str) and _is_number(value) else ""
-        raise StudyError(f"{where}: expected {describe(annotation)}, got {shown(value)}{quoted}") from None
+        raise StudyError(
+            f"{where}: expected {describe(annotation)}, got {shown(value)}{_hint(value, annotation)}"
+        ) from None
 
 
 def check_names(given: Mapping[str, Any], known: typing.Iterable[str], where: str) -> None:
@@ -64,9 +65,25 @@ def describe(annotation: Any) -> str:
     if typing.get_origin(annotation) is Literal:
         return " or ".join(str(part) for part in typing.get_args(annotation))
     if typing.get_origin(annotation) is tuple:
-        return f"a list of {describe(typing.get_args(annotation)[0])}"
+        return f"a list of {_plural(typing.get_args(annotation)[0])}"
+    if typing.get_origin(annotation) in (dict, Mapping):
+        return "settings in braces, such as {width: 8}"
     words = {float: "a number", int: "a whole number", bool: "true or false", str: "text", type(None): "nothing (null)"}
     return words.get(annotation, str(getattr(annotation, "__name__", annotation)))
+
+
+def _plural(annotation: Any) -> str:
+    words = {float: "numbers", int: "whole numbers", str: "texts"}
+    return words.get(annotation) or ("lists" if takes_list(annotation) else describe(annotation))
+
+
+def _hint(value: Any, annotation: Any) -> str:
+    """What to do about a value that is almost right."""
+    if isinstance(value, str) and _is_number(value):
+        return "; leave out the quotes"
+    if takes_list(annotation) and isinstance(value, int | float | str) and not isinstance(value, bool):
+        return f"; write [{value}]"
+    return ""
 
 
 def _is_number(text: str) -> bool:

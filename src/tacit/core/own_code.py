@@ -47,7 +47,7 @@ def summarise(error: BaseException) -> str:
 def _explanation(error: Exception, guests: Sequence[str]) -> str | None:
     """What the user can do about it, or None: a bug of ours."""
     if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "can't allocate" in str(error):
-        return f"out of memory ({summarise(error)}); use a smaller model, fewer clients or a smaller batch_size"
+        return "the memory does not suffice for this study; use a smaller model, fewer clients or a smaller batch_size"
     if found := _own_frame(error):
         frame = found[0]
         return f"{_name(frame)} raised {summarise(error)} ({_place(error)})"

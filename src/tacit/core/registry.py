@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from tacit.core.errors import StudyError, shown, suggest
+from tacit.core.errors import StudyError, TacitError, shown, suggest
 from tacit.core.fields import check_names, conform, field_types
 from tacit.core.own_code import summarise
 
@@ -116,7 +116,10 @@ class Registered(ABC):
         values = {key: conform(value, types[key], f"{name}.{key}") for key, value in settings.items()}
         required = {field.name for field in dataclasses.fields(member) if _required(field)}  # type: ignore[arg-type]
         if missing := sorted(required - values.keys()):
-            raise StudyError(f"{name} needs {' and '.join(missing)}")
+            example = "".join(f", {key}: ..." for key in missing)
+            raise StudyError(f"{name} needs {' and '.join(missing)}; write {{{cls.key}: {name}{example}}}")
+        if inspect.isabstract(member):
+            raise StudyError(f"{name} is not finished: it lacks {' and '.join(sorted(member.__abstractmethods__))}")
         return member(**values)
 
     @classmethod
@@ -128,7 +131,9 @@ class Registered(ABC):
             )
         example = next(iter(cls.known()), "...")
         wanted = f"a {cls.key} or {{{cls.key}: {example}, settings}}"
-        return f"{cls.singular()}: expected {wanted}, got {shown(spec)}; see tacit list {cls.family}"
+        by_hand = callable(spec) or hasattr(spec, "forward")  # a class, a function, a torch module
+        remedy = "name your own by import path, package.module:name" if by_hand else f"see tacit list {cls.family}"
+        return f"{cls.singular()}: expected {wanted}, got {shown(spec)}; {remedy}"
 
     def spec(self) -> dict[str, Any]:
         """The object as `{"name": ..., fields}`; `build` undoes it."""
@@ -151,9 +156,13 @@ def import_object(path: str) -> Any:
         raise StudyError(
             f"cannot import {path!r}: {summarise(error)}; expected package.module:name, importable from here"
         ) from error
-    except Exception as error:  # whatever the user's module raises
-        at = f" ({Path(str(error.filename)).name}:{error.lineno})" if isinstance(error, SyntaxError) else ""
-        raise StudyError(f"cannot import {path!r}: its module raised {summarise(error)}{at}") from error
+    except TacitError:
+        raise
+    except SyntaxError as error:
+        at = f"{Path(str(error.filename)).name}:{error.lineno}"
+        raise StudyError(f"cannot import {path!r}: {error.msg} ({at})") from error
+    except (Exception, SystemExit) as error:  # whatever the user's module raises
+        raise StudyError(f"cannot import {path!r}: its module raised {summarise(error)}") from error
 
 
 def _dotted(path: str) -> str | None:

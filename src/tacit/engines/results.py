@@ -28,6 +28,7 @@ TITLES = {
     "central_accuracy": "Clients' own tests, all with the global model",
     "backdoor": "Backdoor success",
 }
+STATISTICS = ("mean", "std", "min", "max", "median", "sem", "var", "count", "sum")  # of pandas
 
 
 class Results:
@@ -142,8 +143,10 @@ class Results:
         `statistic` may be `std` and so on. A cell is empty where a run diverged, whatever the other seeds did.
         """
         summary = self.summary()
+        if statistic not in STATISTICS:
+            raise StudyError(f"there is no statistic {statistic!r}; {suggest(str(statistic), STATISTICS)}")
         if metric not in self.metrics:
-            raise StudyError(f"there is no metric {metric!r}; {suggest(metric, self.metrics)}")
+            raise StudyError(f"there is no metric {metric!r}; {suggest(str(metric), self.metrics)}")
         summary["algorithm"] = summary["run"].map(self.names)
         values = summary[metric].where(summary["status"] != "diverged")
         column = self.columns
@@ -163,7 +166,7 @@ class Results:
     def model(self, run: str, data: str | None = None, *, client: int | None = None) -> nn.Module:
         """The global model that this run ended with, or that of a client, where the method gives it one of its own."""
         if run not in self.labels:
-            raise StudyError(f"no run is called {run!r}; {suggest(run, self.labels)}")
+            raise StudyError(f"no run is called {run!r}; {suggest(str(run), self.labels)}")
         path = self.folder / "models" / (f"{run}.pt" if client is None else f"{run}-client-{client}.pt")
         if client is not None and not (0 <= client < self.runs[run].clients and is_personal(self.runs[run])):
             raise StudyError(f"{run} has no model of its own for client {client}; leave out client for the global one")

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,15 +17,15 @@ from typing import Any
 
 import torch
 
-from tacit.core.errors import StudyError, TacitError
+from tacit.core.errors import DataError, StudyError, TacitError
 from tacit.core.events import OnEvent, RoundFinished, RunFinished, StudyStarted, Warned, ignore
 from tacit.core.files import replacing
 from tacit.core.own_code import own_code
 from tacit.core.registry import Registered
-from tacit.data.datasets import Dataset, data_folder
+from tacit.data.datasets import Dataset, Function, data_folder
 from tacit.engines import checkpoint
 from tacit.engines.checks import cautions
-from tacit.engines.history import History
+from tacit.engines.history import History, read_lines
 from tacit.engines.naming import label_runs, row_names, run_ids, table_columns
 from tacit.engines.points import renamed
 from tacit.engines.simulation import Simulation, group_runs
@@ -52,7 +53,7 @@ class Progress:
 
 def new_folder(study: Study, parent: str | Path = "runs") -> Path:
     """A name for a new run's folder that nobody has yet: runs/<name>-<time>."""
-    word = re.sub(r"[^\w.-]+", "-", study.name).strip(".-") or "study"
+    word = re.sub(r"[^\w.-]+", "-", study.name).strip(".-")[:80] or "study"
     stem = f"{word}-{datetime.now():%Y%m%d-%H%M%S}"
     names = (f"{stem}{suffix}" for suffix in itertools.chain([""], (f"-{k}" for k in itertools.count(2))))
     return next(Path(parent) / name for name in names if not (Path(parent) / name).exists())
@@ -63,14 +64,12 @@ def run_study(
 ) -> None:
     """Runs every point of the grid into the folder, which must be new or empty."""
     check_device(device)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and not folder.is_dir():
+        raise StudyError(f"{folder} is a file; name a folder for the results")
+    if folder.exists() and any(folder.iterdir()):
         raise StudyError(f"{folder} is not empty; resume the study in it, or name another folder")
     datasets = _load(study.runs(), data, on_event)  # what makes no sense is found before anything is written
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StudyError(f"cannot make the folder {folder}: {error.strerror}") from None
-    with _locked(folder):
+    with _made(folder), _locked(folder):
         _write(folder / "study.yaml", study.to_yaml())
         _play(study, datasets, folder, device=device, on_event=on_event)
 
@@ -91,8 +90,8 @@ def resume_study(folder: Path, *, data: str | None = None, device: str = "cpu", 
 
 def check_device(device: str) -> None:
     """Refuses a device that this machine does not have."""
-    kind, _, number = device.partition(":")
-    if kind not in ("cpu", "cuda") or (kind == "cpu" and number) or (":" in device and not number.isdigit()):
+    kind, _, number = str(device).partition(":")
+    if kind not in ("cpu", "cuda") or (kind == "cpu" and number) or (":" in str(device) and not number.isdigit()):
         raise StudyError(f"device: expected cpu or cuda, got {device!r}")
     if kind == "cuda" and not torch.cuda.is_available():
         raise StudyError("device: torch finds no GPU here; use cpu")
@@ -103,10 +102,12 @@ def check_device(device: str) -> None:
 def _load(runs: list[Run], data: str | None, on_event: OnEvent) -> dict[str, Dataset]:
     """The data sets that the runs need, each tried with every run's split and model."""
     datasets: dict[str, Dataset] = {}
+    if data is not None and Path(data).is_file():
+        raise DataError(f"{data} is a file; --data names the folder that data files are in")
     for k, run in enumerate(runs):
         for source in (run.dataset, run.public):
             if source is not None and str(plain(source)) not in datasets:
-                with own_code():
+                with own_code([source.path] if isinstance(source, Function) else ()):
                     datasets[str(plain(source))] = source.load(data_folder(data), on_event)
         try:
             with own_code():
@@ -223,6 +224,33 @@ def _checkpoint(folder: Path, progress: Progress, history: History) -> None:
 def _write(path: Path, text: str) -> None:
     with replacing(path) as file:
         file.write(text)
+
+
+@contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """Makes the folder, and takes it away again if the study is refused before its first round."""
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except TacitError:
+        if not read_lines(folder / "history.jsonl"):
+            _clear(folder, new)
+        raise
+    except OSError as error:
+        if (folder / "study.yaml").exists():
+            raise
+        _clear(folder, new)
+        raise StudyError(f"cannot make the folder {folder}: {error.strerror}") from None
+
+
+def _clear(folder: Path, new: list[Path]) -> None:
+    """Empties the folder, and removes those that are new."""
+    for path in list(folder.iterdir()) if folder.is_dir() else []:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for place in new:
+        if place.is_dir():
+            place.rmdir()
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from tacit.data.datasets import Source
 from tacit.data.splits.split import Split
 from tacit.engines.checks import check_run
 from tacit.engines.points import make_points
-from tacit.engines.study_file import parse, read_settings
+from tacit.engines.study_file import parse, read_settings, reason
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.behaviour import Behaviour
 from tacit.federated.combine.combiner import Combiner
@@ -112,8 +112,9 @@ class Study:
         if not isinstance(name, str) or not name.strip(" .") or "/" in name:
             raise StudyError(f"name: expected a word that can be a folder's name, got {shown(name)}")
         self.name = name
-        self.settings = {key: _native(settings.get(key, item.metadata["default"])) for key, item in SETTINGS.items()}
+        given = {key: settings.get(key, item.metadata["default"]) for key, item in SETTINGS.items()}
         try:
+            self.settings = {key: _native(value) for key, value in given.items()}
             self.runs()  # what makes no sense is said at once
         except RecursionError:
             raise StudyError("a setting of the study holds itself; write it out") from None
@@ -128,8 +129,9 @@ class Study:
                 raise StudyError(f"expected key=value without spaces, such as rounds=5, got {text!r}")
             try:
                 _override(changed, key, parse(value))
-            except (yaml.YAMLError, ValueError):
-                raise StudyError(f"{key}: {value!r} is not valid YAML; quote it, or close its brackets") from None
+            except (yaml.YAMLError, ValueError) as error:
+                what = f"{shown(value)} is not valid YAML ({reason(error)})"
+                raise StudyError(f"{key}: {what}; quote it, or close its brackets") from None
         return cls(**changed)
 
     @classmethod
@@ -253,16 +255,19 @@ def _override(settings: dict[str, Any], key: str, value: Any) -> None:
     family, several = _family_of(field_types(Run)[head])
     if family is None:
         raise StudyError(f"{key}: {head} has no settings of its own; give it whole, {head}=...")
+    if "." in inner:
+        raise StudyError(f"{key}: expected one dot, as in optimiser.lr; give {head} whole, {head}={{...}}")
     if isinstance(spec, list) or spec is None or (isinstance(spec, dict) and set(spec) == {"grid"}):
         kind = "a list of stages" if several else "a list in this study" if spec else "nothing in this study"
-        raise StudyError(f"{key}: {head} is {kind}; give it whole, {head}={_example(family, inner, value)}")
+        raise StudyError(f"{key}: {head} is {kind}; give it whole, {head}={_example(family, spec, inner, value)}")
     spec = {family.key: spec} if not isinstance(spec, dict) else dict(spec)
     settings[head] = {**spec, inner: value}
 
 
-def _example(family: type[Registered], inner: str, value: Any) -> str:
-    """A whole setting, for a message to someone who named a field of it."""
-    owner = next((name for name, member in family.known().items() if inner in field_types(member)), "...")
+def _example(family: type[Registered], spec: Any, inner: str, value: Any) -> str:
+    """A whole setting, for a message to someone who named a field of it; of a method in the study, if one fits."""
+    owners = [name for name, member in family.known().items() if inner in field_types(member)]
+    owner = next((name for name in sorted(owners, key=lambda name: name not in str(spec))), "...")
     return f"{{{family.key}: {owner}, {inner}: {plain(value)}}}"
 
 

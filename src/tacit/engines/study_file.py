@@ -50,7 +50,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise StudyError(f"{path} is nested too deeply for a study") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2024-13-45
-        raise StudyError(f"{path} is not valid YAML: {_reason(error)}") from None
+        raise StudyError(f"{path} is not valid YAML: {reason(error)}") from None
     if found is None:
         raise StudyError(f"{path} is empty; expected settings such as 'algorithm: fedavg' (tacit new writes them)")
     if not isinstance(found, dict):
@@ -79,7 +79,7 @@ def _found(path: Any, folder: Path) -> Any:
     return str(folder / path) if elsewhere else path
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """The parser's complaint in one line, with the line of the file that it is about."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return str(error)
@@ -89,8 +89,9 @@ def _reason(error: Exception) -> str:
     if said.startswith("mapping values are not allowed"):
         hint = "; quote a text that holds a colon, or check the indentation"
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    context = f" ({error.context})" if error.context and error.problem else ""
-    return f"{where}{said}{context}{hint}"
+    if said.startswith("but "):
+        said = f"{error.context}, {said}"
+    return f"{where}{said}{hint}"
 
 
 def _kind(value: Any) -> str:
