@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit.cli.completion import StudyOrSetting
 from tacit.cli.signals import Terminated, terminable
 from tacit.core.errors import StudyError
 
@@ -26,7 +27,9 @@ def run_command(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[STUDY.yaml] [key=value]...", help="A study file (none: the built-in study) and overrides."
+            metavar="[STUDY.yaml] [key=value]...",
+            help="A study file (none: the built-in study) and overrides.",
+            click_type=StudyOrSetting(),
         ),
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the study in this folder.")] = None,

@@ -105,7 +105,10 @@ def _check_counts(run: Run) -> None:
         )
     names = [stage.name for stage in run.wire]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise StudyError(f"wire: {twice} is there twice, and a message goes through a stage once; leave one out")
+        raise StudyError(
+            f"wire: {twice} is there twice, and a message goes through all stages of the list; leave one out, or"
+            f" compare the two with {{grid: [[{twice}], ...]}}"
+        )
 
 
 def _check_server_data(run: Run) -> None:

@@ -204,6 +204,11 @@ def _family_of(annotation: Any) -> tuple[type[Registered] | None, bool]:
     return found, found is not None and get_origin(annotation) is tuple
 
 
+SETTING_FAMILIES = {
+    key: family for key, annotation in field_types(Run).items() if (family := _family_of(annotation)[0]) is not None
+}
+
+
 def describe(run: Run) -> dict[str, Any]:
     """The run as plain values."""
     return {key: plain(getattr(run, key)) for key in SETTINGS}
