@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from tacit.core.events import Event, RoundFinished, RunFinished, Warned
+from tacit.core.events import Event, RoundFinished, RunFinished, StudyStarted, Warned
 from tacit.engines.tally import Tally
 
 FIRST, THEN = 2.0, 10.0  # seconds to the first line, and from one to the next
@@ -41,12 +41,14 @@ class Lines(Silence):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
-        self.next = clock() + FIRST
+        self.next = float("inf")
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, Warned):
             print(f"note: {event.text}", file=sys.stderr, flush=True)
         self.tally.add(event)
+        if isinstance(event, StudyStarted):
+            self.next = self.tally.clock() + FIRST
         if not isinstance(event, RoundFinished | RunFinished):
             return
         last = len(self.tally.ended) == self.tally.runs and isinstance(event, RunFinished)
