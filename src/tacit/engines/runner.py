@@ -9,7 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -69,7 +69,8 @@ def run_study(
     if folder.exists() and any(folder.iterdir()):
         raise StudyError(f"{folder} is not empty; resume the study in it, or name another folder")
     datasets = _load(study.runs(), data, on_event)  # what makes no sense is found before anything is written
-    with _made(folder), _locked(folder):
+    new = _make(folder)
+    with _locked(folder), _undone(folder, new):
         _write(folder / "study.yaml", study.to_yaml())
         _play(study, datasets, folder, device=device, on_event=on_event)
 
@@ -226,22 +227,26 @@ def _write(path: Path, text: str) -> None:
         file.write(text)
 
 
-@contextmanager
-def _made(folder: Path) -> Iterator[None]:
-    """Makes the folder, and takes it away again if the study is refused before its first round."""
+def _make(folder: Path) -> list[Path]:
+    """Makes the folder; those that were not there before, the innermost first."""
     new = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _clear(folder, new)
+        raise StudyError(f"cannot make the folder {folder}: {error.strerror}") from None
+    return new
+
+
+@contextmanager
+def _undone(folder: Path, new: list[Path]) -> Iterator[None]:
+    """Takes the folder away again if the study is refused before its first round."""
+    try:
         yield
     except TacitError:
         if not read_lines(folder / "history.jsonl"):
             _clear(folder, new)
         raise
-    except OSError as error:
-        if (folder / "study.yaml").exists():
-            raise
-        _clear(folder, new)
-        raise StudyError(f"cannot make the folder {folder}: {error.strerror}") from None
 
 
 def _clear(folder: Path, new: list[Path]) -> None:
@@ -249,7 +254,7 @@ def _clear(folder: Path, new: list[Path]) -> None:
     for path in list(folder.iterdir()) if folder.is_dir() else []:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for place in new:
-        if place.is_dir():
+        with suppress(OSError):  # somebody else has put something there by now, or it was never made
             place.rmdir()
 
 

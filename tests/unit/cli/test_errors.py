@@ -302,3 +302,14 @@ def test_a_table_and_a_module_beside_the_study_are_found(
     assert exit.value.code == 0, capsys.readouterr().err
     assert "path: studies/t.csv" in (folder / "out" / "study.yaml").read_text()
     sys.modules.pop("mine", None)
+
+
+def test_a_study_that_another_process_runs_is_left_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    (folder / "out").mkdir()
+    monkeypatch.setattr(Path, "iterdir", lambda _: iter(()))  # the other one begins right after the check
+    with open(folder / "out" / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(StudyError, match="is being run by another process"):
+            tacit.run({"dataset": "iris", "model": "linear"}, folder / "out")
+    assert (folder / "out" / ".lock").exists()
