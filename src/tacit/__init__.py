@@ -41,12 +41,12 @@ def run(
     from tacit.engines.runner import new_folder, run_study
     from tacit.engines.study import Study
 
-    if folder is not None and not str(folder):
-        raise StudyError("the folder for the results has an empty name")
+    if folder is not None and (not isinstance(folder, str | Path) or not str(folder)):
+        raise StudyError(f"expected a folder's name for the results, got {folder!r}")
     study = Study.of(study)
     place = Path(folder).expanduser() if folder is not None else new_folder(study)
     with _resumable(place):
-        run_study(study, place, data=data, device=device, on_event=on_event or _warn)
+        run_study(study, place, data=data, device=device, on_event=on_event or _listener())
     return _conclude(place)
 
 
@@ -58,12 +58,19 @@ def resume(
 
     place = Path(folder).expanduser()
     with _resumable(place):
-        resume_study(place, data=data, device=device, on_event=on_event or _warn)
+        resume_study(place, data=data, device=device, on_event=on_event or _listener())
     return _conclude(place)
 
 
+def _listener() -> OnEvent:
+    """For those who bring none: a display in a notebook, elsewhere nothing but cautions."""
+    from tacit.report.notebook import Notebook, in_notebook
+
+    return Notebook().on_event if in_notebook() else _warn
+
+
 def _warn(event: Event) -> None:
-    """The listener of those who bring none: cautions become Python's warnings."""
+    """Cautions become Python's warnings."""
     from tacit.core.events import Warned
 
     if isinstance(event, Warned):

@@ -4,37 +4,29 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import io
 import json
+import pkgutil
 from dataclasses import MISSING, fields
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
+from tacit.cli.completion import Family
 from tacit.core.errors import StudyError, suggest
 from tacit.core.registry import FAMILIES, Registered
 
-# The modules that define the families; each family finds its own members.
-HOMES = (
-    "tacit.federated.algorithm",
-    "tacit.federated.combine.combiner",
-    "tacit.federated.selection",
-    "tacit.federated.behaviour",
-    "tacit.federated.wire.stage",
-    "tacit.federated.wire.attackers",
-    "tacit.data.splits.split",
-    "tacit.data.splits.columns",
-    "tacit.data.datasets",
-    "tacit.models.model",
-    "tacit.training.optimisers",
-    "tacit.training.schedules",
-)
+FOLDED = 100  # columns, where a table is read in a pipe or a file
 
 
 def list_methods(
     family: Annotated[
-        str | None, typer.Argument(help="algorithms, splits, datasets, ...; all of them if left out.")
+        str | None,
+        typer.Argument(help="algorithms, splits, datasets, ...; all of them if left out.", click_type=Family()),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the names alone, one per line.")] = False,
 ) -> None:
     """List algorithms, splits, data sets and everything else a study can name."""
     known = families()
@@ -45,23 +37,45 @@ def list_methods(
     found = {name: [row(name_, cls) for name_, cls in base.known().items()] for name, base in chosen.items()}
     if as_json:
         typer.echo(json.dumps(found, indent=2, default=str))
-        return
-    _show(found)
+    elif quiet:
+        typer.echo("\n".join(one["name"] for rows in found.values() for one in rows))
+    else:
+        _show(found)
 
 
 def families() -> dict[str, type[Registered]]:
-    """Every family by name."""
-    for home in HOMES:
-        importlib.import_module(home)
-    ours = {name: base for name, base in FAMILIES.items() if base.__module__ in HOMES}
-    return dict(sorted(ours.items(), key=lambda item: HOMES.index(item[1].__module__)))
+    """Every family by name: those of a study's settings in their order, then the others."""
+    from tacit.engines.study import SETTING_FAMILIES
+
+    for module in _founders():
+        importlib.import_module(module)
+    ours = {name: base for name, base in FAMILIES.items() if base.__module__.startswith("tacit.")}
+    order = [base.family for base in SETTING_FAMILIES.values()]
+    return dict(sorted(ours.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))
+
+
+def _founders() -> list[str]:
+    """The modules that define a family, by their text: importing all of them could pull in optional packages."""
+    import tacit
+
+    found = pkgutil.walk_packages(tacit.__path__, "tacit.", onerror=lambda _: None)
+    files = {module.name: _file(module) for module in found}
+    return sorted(name for name, file in files.items() if file.exists() and ', family="' in file.read_text("utf-8"))
+
+
+def _file(module: pkgutil.ModuleInfo) -> Path:
+    place = Path(getattr(module.module_finder, "path", ""), *module.name.split(".")[-1:])
+    return place / "__init__.py" if module.ispkg else place.with_suffix(".py")
 
 
 def row(name: str, cls: type[Registered]) -> dict[str, Any]:
-    """A member's name, one-line summary and settings."""
+    """A member's name, one-line summary, settings with their defaults, and the choices of those that are a choice."""
+    from tacit.core.fields import field_types
+
     summary = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
     settings = {field.name: _default(field) for field in fields(cls)}  # type: ignore[arg-type]
-    return {"name": name, "summary": summary, "settings": settings}
+    choices = {key: list(get_args(kind)) for key, kind in field_types(cls).items() if get_origin(kind) is Literal}
+    return {"name": name, "summary": summary, "settings": settings, "choices": choices}
 
 
 def _default(field: Any) -> Any:
@@ -70,17 +84,35 @@ def _default(field: Any) -> Any:
     return field.default_factory() if field.default_factory is not MISSING else "required"
 
 
+def shown_settings(one: dict[str, Any]) -> str:
+    """Settings as a file would spell them, choices as `weights=samples|uniform`, the default first."""
+    return ", ".join(f"{key}={_spelt(value, one['choices'].get(key))}" for key, value in one["settings"].items())
+
+
+def _spelt(value: Any, choices: list[Any] | None) -> str:
+    if choices:
+        return "|".join(str(choice) for choice in sorted(choices, key=lambda choice: choice != value))
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_spelt(item, None) for item in value)}]"
+    plain = {None: "null", True: "true", False: "false"} if value is None or isinstance(value, bool) else {}
+    return plain.get(value, str(value)) if plain else str(value)
+
+
 def _show(found: dict[str, list[dict[str, Any]]]) -> None:
+    from rich.console import Console
     from rich.table import Table
 
     from tacit.cli.terminal import console
 
-    screen = console()
+    screen = console() if console().is_terminal else Console(width=FOLDED, record=True, file=io.StringIO())
     for family, rows in found.items():
-        table = Table(title=family, title_justify="left", title_style="bold", box=None, pad_edge=False)
-        for heading in ("name", "what it is", "settings"):
-            table.add_column(heading, no_wrap=heading == "name")
+        table = Table(title=family, title_justify="left", title_style="bold", box=None, pad_edge=False, expand=True)
+        table.add_column("name", no_wrap=True)
+        table.add_column("what it is", ratio=1)
+        table.add_column("settings", ratio=1, overflow="fold")
         for one in rows:
-            table.add_row(one["name"], one["summary"], ", ".join(f"{k}={v}" for k, v in one["settings"].items()))
-        screen.print(table)
+            table.add_row(one["name"], one["summary"], shown_settings(one))
+        screen.print(table, markup=False)
         screen.print()
+    if not screen.is_terminal:
+        typer.echo("\n".join(line.rstrip() for line in screen.export_text().splitlines()))

@@ -1,71 +1,69 @@
-"""Progress in the terminal: rounds done, rate, time left. Nothing at all when it is not one."""
+"""Progress on stderr: a live comparison in a terminal, a line now and then elsewhere, nothing with --quiet."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from tacit.core.events import Downloading, Event, RoundFinished, RunFinished, StudyStarted, Warned
+from tacit.core.events import Event, RoundFinished, RunFinished, StudyStarted, Warned
+from tacit.engines.tally import Tally
+
+FIRST, THEN = 2.0, 10.0  # seconds to the first line, and from one to the next
 
 
-class Display:
-    """Renders an engine's events; `on_event` is the callback."""
+class Silence:
+    """Listens, for the folder's name, and says nothing."""
 
-    def __init__(self, *, shown: bool, quiet: bool = False) -> None:
-        self.shown, self.quiet, self.folder, self.played, self.since = shown, quiet, "", 0, 0.0
-        self.bar: Any = None
-        self.tasks: dict[str, Any] = {}
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.tally = Tally(clock)
+
+    @property
+    def folder(self) -> str:
+        """Where the study runs, once it does."""
+        return self.tally.folder
+
+    def on_event(self, event: Event) -> None:
+        self.tally.add(event)
 
     def __enter__(self) -> Self:
-        if self.shown:
-            from rich.console import Console
-            from rich.progress import (
-                BarColumn,
-                MofNCompleteColumn,
-                Progress,
-                TextColumn,
-                TimeElapsedColumn,
-                TimeRemainingColumn,
-            )
-
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[note]}"),
-            )
-            self.bar = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True))
-            self.bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.bar:
-            self.bar.stop()
+    ) -> None: ...
+
+
+class Lines(Silence):
+    """A line after two seconds, then one about every ten, and one at the end of a study that took so long."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
+        self.next = float("inf")
 
     def on_event(self, event: Event) -> None:
+        if isinstance(event, Warned):
+            print(f"note: {event.text}", file=sys.stderr, flush=True)
+        self.tally.add(event)
         if isinstance(event, StudyStarted):
-            self.folder = event.folder
-        if isinstance(event, Warned) and not self.quiet:
-            print(f"note: {event.text}", file=sys.stderr)
-        if not self.bar:
+            self.next = self.tally.clock() + FIRST
+        if not isinstance(event, RoundFinished | RunFinished):
             return
-        match event:
-            case StudyStarted(runs=runs, rounds=rounds, done=done):
-                self.since = time.monotonic()
-                self.tasks["rounds"] = self.bar.add_task(f"{runs} runs, rounds", total=rounds, completed=done, note="")
-            case RoundFinished(run=run, metrics=metrics):
-                accuracy = metrics["accuracy"]
-                self.played += 1
-                rate = self.played / (time.monotonic() - self.since)
-                note = f"{rate:.1f}/s  {run} {'diverged' if accuracy is None else f'{accuracy:.3f}'}"
-                self.bar.update(self.tasks["rounds"], advance=1, note=note)
-            case RunFinished(rounds_left=left):
-                self.bar.update(self.tasks["rounds"], advance=left)
-            case Downloading(file=file, done=done, total=total):
-                if file not in self.tasks:
-                    self.tasks[file] = self.bar.add_task(file, total=total, note="bytes")
-                self.bar.update(self.tasks[file], completed=done, total=total)
+        last = len(self.tally.ended) == self.tally.runs and isinstance(event, RunFinished)
+        ending = last and self.tally.done >= self.tally.rounds and self.tally.elapsed >= FIRST
+        if ending or self.tally.clock() >= self.next:
+            self.next = self.tally.clock() + THEN
+            print(self.tally.text(), file=sys.stderr, flush=True)
+
+
+def display(*, quiet: bool) -> Silence:
+    """The display that suits where stderr leads."""
+    if quiet:
+        return Silence()
+    if not sys.stderr.isatty():
+        return Lines()
+    from tacit.cli.live import Live
+
+    return Live()

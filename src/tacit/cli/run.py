@@ -10,18 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit.cli.completion import StudyOrSetting
+from tacit.cli.signals import Terminated, terminable
 from tacit.core.errors import StudyError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tacit.engines.results import Results
     from tacit.engines.study import Study
+
+MANY_ROWS = 12  # of a comparison; beyond them only the first table is printed
 
 
 def run_command(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[STUDY.yaml] [key=value]...", help="A study file (none: the built-in study) and overrides."
+            metavar="[STUDY.yaml] [key=value]...",
+            help="A study file (none: the built-in study) and overrides.",
+            click_type=StudyOrSetting(),
         ),
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the study in this folder.")] = None,
@@ -33,35 +41,59 @@ def run_command(
 ) -> None:
     """Run a study: all its algorithms on all its splits, ending in a report."""
     import tacit
-    from tacit.cli.progress import Display
+    from tacit.cli.progress import display
 
-    study = None if resume else read_study(arguments or [])
-    if resume and (arguments or out):
-        raise StudyError("--resume goes on with the study as it was; it takes no study file, overrides or --out")
-    display = Display(shown=sys.stderr.isatty() and not quiet, quiet=quiet)
+    screen = display(quiet=quiet)
     try:
-        with display:
-            options: dict[str, Any] = {"data": data, "device": device, "on_event": display.on_event}
-            results = tacit.resume(resume, **options) if resume else tacit.run(study, out, **options)  # type: ignore[arg-type]
-    except KeyboardInterrupt:
-        where = f"; go on with: tacit run --resume {shlex.quote(display.folder)}" if display.folder else ""
+        with terminable():
+            study = None if resume else read_study(arguments or [], quiet=quiet or as_json)
+            if resume and (arguments or out):
+                raise StudyError(
+                    "--resume goes on with the study as it was; it takes no study file, overrides or --out"
+                )
+            with screen:
+                options: dict[str, Any] = {"data": data, "device": device, "on_event": screen.on_event}
+                results = tacit.resume(resume, **options) if resume else tacit.run(study, out, **options)  # type: ignore[arg-type]
+    except KeyboardInterrupt as error:
+        where = f"; go on with: tacit run --resume {shlex.quote(screen.folder)}" if screen.folder else ""
         print(f"stopped{where}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        raise typer.Exit(143 if isinstance(error, Terminated) else 130) from None
     if as_json:
         typer.echo(json.dumps(_summary(results), indent=2))
     elif not quiet:
         _show(results)
 
 
-def read_study(arguments: list[str]) -> Study:
+def read_study(arguments: list[str], *, quiet: bool = True) -> Study:
     """The study that the command line names: a file first, if any, then overrides."""
     from tacit.engines.study import Study
 
     files = [text for text in arguments if "=" not in text]
     overrides = [text for text in arguments if "=" in text]
+    if "=" in overrides:
+        raise StudyError("expected key=value without spaces around the =, such as rounds=5")
+    for text in files:
+        _check_file(text)
     if len(files) > 1:
         raise StudyError(f"expected one study file, got {' and '.join(files)}")
+    if files:
+        sys.path.append(str(Path(files[0]).resolve().parent))  # modules beside the study, after all others
+    elif not quiet:
+        print("note: no study file is named, so this is the built-in study; tacit new writes a file", file=sys.stderr)
     return Study.from_file(files[0] if files else Path(__file__).parent / "built_in.yaml", overrides)
+
+
+def _check_file(text: str) -> None:
+    """Refuses what is no file but was probably meant as a setting."""
+    from tacit.engines.study import SETTINGS
+
+    if not text:
+        raise StudyError("the study file has an empty name")
+    if Path(text).exists():
+        return
+    key, _, value = text.partition(":")
+    if key.partition(".")[0] in {*SETTINGS, "name"}:
+        raise StudyError(f"there is no study file {text}; to change a setting, write {key}={value.strip() or '...'}")
 
 
 def _summary(results: Results) -> dict[str, Any]:
@@ -70,26 +102,34 @@ def _summary(results: Results) -> dict[str, Any]:
 
 
 def _show(results: Results) -> None:
-    from rich.table import Table
-
     from tacit.cli.terminal import console
 
-    screen, several = console(), results.seeds > 1
-    for metric, title in results.titles.items():
-        means, deviations = results.table(metric), results.table(metric, "std")
+    screen, titles = console(), list(results.titles.items())
+    long = len(results.table(titles[0][0])) > MANY_ROWS
+    for metric, title in titles[:1] if long else titles:
+        several = results.seeds > 1
         screen.print(f"{title}, mean and deviation over {results.seeds} seeds" if several else title, style="bold")
-        table = Table(box=None, pad_edge=False)
-        table.add_column("method", overflow="fold")
-        for column in means.columns:
-            table.add_column(str(column), justify="right", overflow="fold")
-        for name in means.index:
-            cells = zip(means.loc[name], deviations.loc[name], strict=True)
-            table.add_row(str(name), *(_cell(mean, deviation, several) for mean, deviation in cells))
-        screen.print(table)
+        screen.print(_table(results, metric))
+    if long and len(titles) > 1:
+        screen.print("in the report: " + "; ".join(title for _, title in titles[1:]), highlight=False)
     for one in results.summary().itertuples():
         if one.status == "diverged":
             screen.print(f"{one.run} diverged in round {one.round}: its numbers grew without bound", highlight=False)
     screen.print(f"\nreport: {results.report}", soft_wrap=True, highlight=False)
+
+
+def _table(results: Results, metric: str) -> Table:
+    from rich.table import Table
+
+    means, deviations = results.table(metric), results.table(metric, "std")
+    table = Table(box=None, pad_edge=False)
+    table.add_column("method", overflow="fold")
+    for column in means.columns:
+        table.add_column(str(column), justify="right", overflow="fold")
+    for name in means.index:
+        cells = zip(means.loc[name], deviations.loc[name], strict=True)
+        table.add_row(str(name), *(_cell(mean, deviation, results.seeds > 1) for mean, deviation in cells))
+    return table
 
 
 def _cell(mean: float, deviation: float, several: bool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class TacitError(Exception):
@@ -31,3 +32,15 @@ def suggest(wrong: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(wrong, names, n=1, cutoff=0.5)
     return f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"
+
+
+def shown(value: Any, most: int = 80) -> str:
+    """A value as an error message shows it: as a file would spell it, and not too long.
+
+    >>> shown(None), shown(True), shown([1] * 100, most=12)
+    ('nothing (null)', 'true', '[1, 1, 1,...')
+    """
+    if value is None or isinstance(value, bool):
+        return {None: "nothing (null)", True: "true", False: "false"}[value]
+    text = " ".join(repr(value).split())
+    return text if len(text) <= most else f"{text[: most - 3]}..."

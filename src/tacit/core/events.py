@@ -13,6 +13,7 @@ class StudyStarted:
     runs: int
     rounds: int  # of all runs together
     done: int  # of those, finished before (a resumed study)
+    grid: Mapping[str, tuple[str, str]]  # each run's row and column in the comparison
 
 
 @dataclass(frozen=True)

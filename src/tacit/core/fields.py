@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal, Union
 
-from tacit.core.errors import StudyError, suggest
+from tacit.core.errors import StudyError, shown, suggest
 
 
 def field_types(cls: type) -> dict[str, Any]:
@@ -42,7 +43,9 @@ def conform(value: Any, annotation: Any, where: str) -> Any:
     try:
         return _conform(value, annotation)
     except (TypeError, ValueError, OverflowError):
-        raise StudyError(f"{where}: expected {describe(annotation)}, got {value!r}") from None
+        raise StudyError(
+            f"{where}: expected {describe(annotation)}, got {shown(value)}{_hint(value, annotation)}"
+        ) from None
 
 
 def check_names(given: Mapping[str, Any], known: typing.Iterable[str], where: str) -> None:
@@ -62,9 +65,32 @@ def describe(annotation: Any) -> str:
     if typing.get_origin(annotation) is Literal:
         return " or ".join(str(part) for part in typing.get_args(annotation))
     if typing.get_origin(annotation) is tuple:
-        return f"a list of {describe(typing.get_args(annotation)[0])}"
+        return f"a list of {_plural(typing.get_args(annotation)[0])}"
+    if typing.get_origin(annotation) in (dict, Mapping):
+        return "settings in braces, such as {width: 8}"
     words = {float: "a number", int: "a whole number", bool: "true or false", str: "text", type(None): "nothing (null)"}
     return words.get(annotation, str(getattr(annotation, "__name__", annotation)))
+
+
+def _plural(annotation: Any) -> str:
+    words = {float: "numbers", int: "whole numbers", str: "texts"}
+    return words.get(annotation) or ("lists" if takes_list(annotation) else describe(annotation))
+
+
+def _hint(value: Any, annotation: Any) -> str:
+    """What to do about a value that is almost right."""
+    if isinstance(value, str) and _is_number(value):
+        return "; leave out the quotes"
+    if takes_list(annotation) and isinstance(value, int | float | str) and not isinstance(value, bool):
+        return f"; write [{value}]"
+    return ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _is_union(annotation: Any) -> bool:

@@ -24,10 +24,12 @@ import inspect
 import pkgutil
 from abc import ABC
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from tacit.core.errors import StudyError, suggest
+from tacit.core.errors import StudyError, TacitError, shown, suggest
 from tacit.core.fields import check_names, conform, field_types
+from tacit.core.own_code import summarise
 
 FAMILIES: dict[str, type[Registered]] = {}
 
@@ -68,6 +70,8 @@ class Registered(ABC):
     @classmethod
     def find(cls, name: str) -> type[Self]:
         """The member of that name, or any class by its import path, `package.module:Class`."""
+        if name[:1] in ("{", "["):
+            raise StudyError(f"{cls.singular()}: {shown(name)} is text; leave out the quotes around it")
         if ":" in name:
             found = import_object(name)
             if not (inspect.isclass(found) and issubclass(found, cls)):
@@ -75,8 +79,27 @@ class Registered(ABC):
             return found
         known = cls.known()
         if name not in known:
-            raise StudyError(f"no {cls.family.removesuffix('s')} is called {name!r}; {suggest(name, known)}")
+            raise StudyError(f"no {cls.singular()} is called {name!r}; {_dotted(name) or suggest(name, known)}")
         return known[name]
+
+    @classmethod
+    def singular(cls) -> str:
+        """The family's name for one member."""
+        return cls.family.removesuffix("s")
+
+    @classmethod
+    def check_settings(cls, name: str, given: Mapping[str, Any]) -> None:
+        """Refuses a setting that the member of this name does not have, and names one that does."""
+        known = field_types(cls.find(name))
+        strange = next((key for key in given if key not in known), None)
+        if strange is None or "did you mean" in suggest(str(strange), known):
+            return check_names(given, known, name)
+        if owner := next((other for other, member in cls.known().items() if strange in field_types(member)), None):
+            value = given[strange] if isinstance(given[strange], int | float | str) else "..."
+            raise StudyError(
+                f"{name} has no setting {strange!r}; {owner} has: {{{cls.key}: {owner}, {strange}: {value}}}"
+            )
+        return check_names(given, known, name)
 
     @classmethod
     def build(cls, spec: str | Mapping[str, Any] | Self) -> Self:
@@ -86,17 +109,31 @@ class Registered(ABC):
         settings = {cls.key: spec} if isinstance(spec, str) else dict(spec) if isinstance(spec, Mapping) else {}
         name = settings.pop(cls.key, None)
         if not isinstance(name, str):
-            example = next(iter(cls.known()), "...")
-            singular = cls.family.removesuffix("s")
-            raise StudyError(f"{singular}: expected a {cls.key} or {{{cls.key}: {example}, settings}}, got {spec!r}")
+            raise StudyError(cls._unnamed(spec))
         member = cls.find(name)
         types = field_types(member)
-        check_names(settings, types, name)
+        cls.check_settings(name, settings)
         values = {key: conform(value, types[key], f"{name}.{key}") for key, value in settings.items()}
         required = {field.name for field in dataclasses.fields(member) if _required(field)}  # type: ignore[arg-type]
         if missing := sorted(required - values.keys()):
-            raise StudyError(f"{name} needs {' and '.join(missing)}")
+            example = "".join(f", {key}: ..." for key in missing)
+            raise StudyError(f"{name} needs {' and '.join(missing)}; write {{{cls.key}: {name}{example}}}")
+        if inspect.isabstract(member):
+            raise StudyError(f"{name} is not finished: it lacks {' and '.join(sorted(member.__abstractmethods__))}")
         return member(**values)
+
+    @classmethod
+    def _unnamed(cls, spec: Any) -> str:
+        other = "kind" if cls.key == "name" else "name"
+        if isinstance(spec, Mapping) and isinstance(spec.get(other), str):
+            return (
+                f"{cls.singular()}: expected the word {cls.key} in place of {other}: {{{cls.key}: {spec[other]}, ...}}"
+            )
+        example = next(iter(cls.known()), "...")
+        wanted = f"a {cls.key} or {{{cls.key}: {example}, settings}}"
+        by_hand = callable(spec) or hasattr(spec, "forward")  # a class, a function, a torch module
+        remedy = "name your own by import path, package.module:name" if by_hand else f"see tacit list {cls.family}"
+        return f"{cls.singular()}: expected {wanted}, got {shown(spec)}; {remedy}"
 
     def spec(self) -> dict[str, Any]:
         """The object as `{"name": ..., fields}`; `build` undoes it."""
@@ -109,13 +146,29 @@ class Registered(ABC):
 
 def import_object(path: str) -> Any:
     """What `package.module:name` names."""
-    module, _, name = path.partition(":")
+    module, colon, name = path.partition(":")
+    if not (colon and module and name):
+        example = _dotted(path) or "expected package.module:name"
+        raise StudyError(f"cannot import {path!r}; {example}")
     try:
         return functools.reduce(getattr, name.split("."), importlib.import_module(module))
     except (ImportError, AttributeError, ValueError) as error:
         raise StudyError(
-            f"cannot import {path!r}: {error}; expected package.module:name, importable from here"
-        ) from None
+            f"cannot import {path!r}: {summarise(error)}; expected package.module:name, importable from here"
+        ) from error
+    except TacitError:
+        raise
+    except SyntaxError as error:
+        at = f"{Path(str(error.filename)).name}:{error.lineno}"
+        raise StudyError(f"cannot import {path!r}: {error.msg} ({at})") from error
+    except (Exception, SystemExit) as error:  # whatever the user's module raises
+        raise StudyError(f"cannot import {path!r}: its module raised {summarise(error)}") from error
+
+
+def _dotted(path: str) -> str | None:
+    """A hint for those who write a dot where an import path has a colon."""
+    module, dot, name = path.rpartition(".")
+    return f"an import path has a colon: {module}:{name}" if dot and module and name and ":" not in path else None
 
 
 def import_folder(name: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tacit.core.errors import StudyError
 from tacit.data.tables import Table
+from tacit.federated.algorithms.clustered import Clustered
 from tacit.federated.algorithms.fednova import FedNova
 from tacit.federated.algorithms.scaffold import Scaffold
 from tacit.federated.combine.median import TrimmedMean
@@ -33,6 +34,7 @@ def check_run(run: Run) -> None:
     run.selection.check(run.clients)
     run.attackers.check(run.clients)
     run.combiner.check(run.selection.count(run.clients))
+    _check_counts(run)
     _check_server_data(run)
     _check_single_messages(run)
     _check_start(run)
@@ -100,6 +102,19 @@ def _check_numbers(run: Run) -> None:
         raise StudyError(f"patience: expected 1 or more, got {run.patience}")
     if run.radius is not None and not run.radius > 0:
         raise StudyError(f"radius: expected a number above 0, got {run.radius}")
+
+
+def _check_counts(run: Run) -> None:
+    if isinstance(run.algorithm, Clustered) and run.algorithm.clusters > run.clients:
+        raise StudyError(
+            f"clustered: {run.clients} clients cannot form {run.algorithm.clusters} clusters; use at most {run.clients}"
+        )
+    names = [stage.name for stage in run.wire]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise StudyError(
+            f"wire: {twice} is there twice, and a message goes through all stages of the list; leave one out, or"
+            f" compare the two with {{grid: [[{twice}], ...]}}"
+        )
 
 
 def _check_server_data(run: Run) -> None:

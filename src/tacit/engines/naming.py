@@ -8,6 +8,7 @@ from typing import Any
 
 from tacit.data.tables import Table
 from tacit.engines.study import SETTINGS, Run, describe, plain
+from tacit.engines.texts import short_values, text
 
 ALWAYS = ("algorithm", "split")
 
@@ -22,7 +23,7 @@ def label_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     every = [describe(run) for run in runs]
     proper = [one for one in every if not one["centralised"]] or every  # a reference has one client, whatever varies
     varying = [key for key in SETTINGS if key in ALWAYS or len({str(one[key]) for one in proper}) > 1]
-    columns = {key: _short_values([one[key] for one in every]) for key in varying}
+    columns = {key: short_values([one[key] for one in every]) for key in varying}
     labels = [{key: columns[key][k] for key in varying} for k in range(len(runs))]
     for run, label in zip(runs, labels, strict=True):
         if run.centralised:
@@ -32,7 +33,7 @@ def label_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 def run_ids(labels: Sequence[dict[str, Any]]) -> list[str]:
     """A unique id per run, fit for a file's name."""
-    texts = ["_".join(_part(key, _text(value)) for key, value in label.items()) for label in labels]
+    texts = ["_".join(_part(key, text(value)) for key, value in label.items()) for label in labels]
     slugs = [re.sub(r"[^A-Za-z0-9.+]+", "-", text).strip("-") for text in texts]
     return [f"{k:03d}-{slug[:80]}" for k, slug in enumerate(slugs)]
 
@@ -59,37 +60,11 @@ def row_names(labels: Sequence[dict[str, Any]]) -> list[str]:
     def name(label: dict[str, Any]) -> str:
         reference = label in central
         rest = [key for key in label if key not in skipped and not (reference and key in same)]
-        parts = [f"{key}={_text(label[key])}" for key in rest]
+        parts = [f"{key}={text(label[key])}" for key in rest]
         return ", ".join(parts if parts and single and not reference else [label["algorithm"], *parts])
 
     return [name(label) for label in labels]
 
 
-def _part(key: str, text: str) -> str:
-    return text if key in (*ALWAYS, "dataset", "model", "optimiser", "combiner") else f"{key}-{text}"
-
-
-def _short_values(values: list[Any]) -> list[Any]:
-    """`fedprox(mu=0.1)`: a name with the fields in which values of that name differ. Plain values stay as they are."""
-    specs = [part for value in values for part in (value if isinstance(value, list) else [value]) if _name(part)]
-
-    def short(value: Any) -> Any:
-        if isinstance(value, list) and all(_name(part) for part in value):
-            return " + ".join(short(part) for part in value) or "plain"
-        if not (name := _name(value)):
-            return _text(value) if isinstance(value, list) else value
-        twins = [other for other in specs if _name(other) == name]
-        differing = [key for key in value if len({str(twin[key]) for twin in twins}) > 1]
-        inner = ", ".join(f"{key}={_text(value[key])}" for key in differing)
-        return f"{name}({inner})" if inner else name
-
-    return [short(value) for value in values]
-
-
-def _name(value: Any) -> str | None:
-    """The name of a method, of whatever family."""
-    return value.get("name") or value.get("kind") if isinstance(value, dict) else None
-
-
-def _text(value: Any) -> str:
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
+def _part(key: str, shown: str) -> str:
+    return shown if key in (*ALWAYS, "dataset", "model", "optimiser", "combiner") else f"{key}-{shown}"

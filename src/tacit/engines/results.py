@@ -38,6 +38,7 @@ TITLES = {
     "backdoor": "Backdoor success",
 }
 PERSONAL = {"local_accuracy", "local_r2", "central_accuracy", "central_r2"}
+STATISTICS = ("mean", "std", "min", "max", "median", "sem", "var", "count", "sum")  # of pandas
 
 
 class Results:
@@ -164,6 +165,14 @@ class Results:
         return {metric: title for metric, title in TITLES.items() if metric in summary and metric not in skipped}
 
     @property
+    def metrics(self) -> list[str]:
+        """The columns of the summary that a table can show: numbers, and no settings."""
+        summary = self.summary()
+        settings = {"run", *next(iter(self.labels.values()), {})}
+        numbers = summary.select_dtypes(["number", "bool"])
+        return [str(name) for name in numbers if name not in settings]
+
+    @property
     def columns(self) -> str:
         """The setting that the tables have their columns for."""
         return table_columns(list(self.labels.values()))
@@ -180,8 +189,10 @@ class Results:
         run diverged, whatever the other seeds did.
         """
         summary, metric = self.summary(), metric or self.score
-        if metric not in summary:
-            raise StudyError(f"there is no metric {metric!r}; {suggest(metric, summary.columns)}")
+        if statistic not in STATISTICS:
+            raise StudyError(f"there is no statistic {statistic!r}; {suggest(str(statistic), STATISTICS)}")
+        if metric not in self.metrics:
+            raise StudyError(f"there is no metric {metric!r}; {suggest(str(metric), self.metrics)}")
         summary["algorithm"] = summary["run"].map(self.names)
         values = summary[metric].where(summary["status"] != "diverged")
         column = self.columns
@@ -201,7 +212,7 @@ class Results:
     def model(self, run: str, data: str | None = None, *, client: int | None = None) -> nn.Module:
         """The global model that this run ended with, or that of a client, where the method gives it one of its own."""
         if run not in self.labels:
-            raise StudyError(f"no run is called {run!r}; {suggest(run, self.labels)}")
+            raise StudyError(f"no run is called {run!r}; {suggest(str(run), self.labels)}")
         path = self.folder / "models" / (f"{run}.pt" if client is None else f"{run}-client-{client}.pt")
         if client is not None and not (0 <= client < self.runs[run].clients and is_personal(self.runs[run])):
             raise StudyError(f"{run} has no model of its own for client {client}; leave out client for the global one")

@@ -6,9 +6,10 @@ import hashlib
 import itertools
 import json
 import re
+import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,19 +17,23 @@ from typing import Any
 
 import torch
 
-from tacit.core.errors import StudyError
+from tacit.core.errors import DataError, StudyError, TacitError
 from tacit.core.events import OnEvent, RoundFinished, RunFinished, StudyStarted, Warned, ignore
 from tacit.core.files import replacing
-from tacit.data.datasets import Dataset, data_folder
+from tacit.core.own_code import own_code
+from tacit.core.registry import Registered
+from tacit.data.datasets import Dataset, Function, data_folder
 from tacit.engines import checkpoint
 from tacit.engines.checks import cautions
 from tacit.engines.environment import note_environment
-from tacit.engines.history import History
-from tacit.engines.naming import encoding_files, label_runs, run_ids
+from tacit.engines.history import History, read_lines
+from tacit.engines.naming import encoding_files, label_runs, row_names, run_ids, table_columns
+from tacit.engines.points import renamed
 from tacit.engines.portrait import Division, division_key, portray
 from tacit.engines.simulation import Simulation, group_runs
 from tacit.engines.state import RunState, is_personal, try_out
 from tacit.engines.study import Run, Study, plain
+from tacit.models.model import Imported
 from tacit.training.memory import keep_freed_memory
 
 CHECKPOINT_SECONDS = 1.0  # between two checkpoints within a group; what is lost by a crash is computed again
@@ -50,7 +55,7 @@ class Progress:
 
 def new_folder(study: Study, parent: str | Path = "runs") -> Path:
     """A name for a new run's folder that nobody has yet: runs/<name>-<time>."""
-    word = re.sub(r"[^\w.-]+", "-", study.name).strip(".-") or "study"
+    word = re.sub(r"[^\w.-]+", "-", study.name).strip(".-")[:80] or "study"
     stem = f"{word}-{datetime.now():%Y%m%d-%H%M%S}"
     names = (f"{stem}{suffix}" for suffix in itertools.chain([""], (f"-{k}" for k in itertools.count(2))))
     return next(Path(parent) / name for name in names if not (Path(parent) / name).exists())
@@ -61,14 +66,13 @@ def run_study(
 ) -> None:
     """Runs every point of the grid into the folder, which must be new or empty."""
     check_device(device)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and not folder.is_dir():
+        raise StudyError(f"{folder} is a file; name a folder for the results")
+    if folder.exists() and any(folder.iterdir()):
         raise StudyError(f"{folder} is not empty; resume the study in it, or name another folder")
     datasets, divisions = load_data(study, data, on_event)  # what makes no sense is found before anything is written
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StudyError(f"cannot make the folder {folder}: {error.strerror}") from None
-    with _locked(folder):
+    new = _make(folder)
+    with _locked(folder), _undone(folder, new):
         _write(folder / "study.yaml", study.to_yaml())
         _write(folder / "splits.json", json.dumps([one.portrait.to_dict() for one in divisions]))
         _play(study, datasets, folder, device=device, on_event=on_event)
@@ -79,7 +83,10 @@ def resume_study(folder: Path, *, data: str | None = None, device: str = "cpu", 
     check_device(device)
     if not (folder / "study.yaml").exists():
         raise StudyError(f"{folder} holds no study to resume: there is no study.yaml in it")
-    study = Study.from_file(folder / "study.yaml")
+    try:
+        study = Study.from_file(folder / "study.yaml")
+    except StudyError as error:
+        raise StudyError(f"cannot resume {folder}: {error}") from error.__cause__
     datasets, _ = load_data(study, data, on_event)
     with _locked(folder):
         _play(study, datasets, folder, device=device, on_event=on_event)
@@ -87,11 +94,13 @@ def resume_study(folder: Path, *, data: str | None = None, device: str = "cpu", 
 
 def check_device(device: str) -> None:
     """Refuses a device that this machine does not have."""
-    kind = device.split(":")[0]
-    if device != "cpu" and kind != "cuda":
+    kind, _, number = str(device).partition(":")
+    if kind not in ("cpu", "cuda") or (kind == "cpu" and number) or (":" in str(device) and not number.isdigit()):
         raise StudyError(f"device: expected cpu or cuda, got {device!r}")
     if kind == "cuda" and not torch.cuda.is_available():
         raise StudyError("device: torch finds no GPU here; use cpu")
+    if kind == "cuda" and number and int(number) >= torch.cuda.device_count():
+        raise StudyError(f"device: this machine has {torch.cuda.device_count()} GPUs, from cuda:0; got {device!r}")
 
 
 def load_data(study: Study, data: str | None, on_event: OnEvent) -> tuple[dict[str, Dataset], list[Division]]:
@@ -99,12 +108,19 @@ def load_data(study: Study, data: str | None, on_event: OnEvent) -> tuple[dict[s
     datasets: dict[str, Dataset] = {}
     divisions: dict[str, Division] = {}
     runs = study.runs()
-    for run, label in zip(runs, label_runs(runs), strict=True):
+    if data is not None and Path(data).is_file():
+        raise DataError(f"{data} is a file; --data names the folder that data files are in")
+    for k, (run, label) in enumerate(zip(runs, label_runs(runs), strict=True)):
         for source in (run.dataset, run.public):
             if source is not None and str(plain(source)) not in datasets:
-                datasets[str(plain(source))] = source.load(data_folder(data), on_event)
+                with own_code([source.path] if isinstance(source, Function) else ()):
+                    datasets[str(plain(source))] = source.load(data_folder(data), on_event)
         dataset = datasets[str(plain(run.dataset))]
-        partition, _ = try_out(run, dataset)
+        try:
+            with own_code():
+                partition, _ = try_out(run, dataset)
+        except TacitError as error:
+            raise renamed(error, _suspects(runs, k)) from error.__cause__
         if not run.centralised:
             portrait = portray(run, label["split"], dataset, partition)
             divisions.setdefault(division_key(run), Division(run, dataset, partition, portrait))
@@ -125,6 +141,25 @@ def _write_encodings(runs: list[Run], datasets: dict[str, Dataset], folder: Path
             encoding.save(folder / file)
 
 
+def _suspects(runs: list[Run], refused: int) -> dict[str, Any]:
+    """What tells a run that its data refuse from those before it, which they did not."""
+    labels = label_runs(runs)
+    if not refused:
+        varying = [key for key in ("dataset", "split", "clients", "model") if key in labels[0]]
+        return {key: labels[0][key] for key in varying if len({str(label[key]) for label in labels}) > 1}
+    passed = {key: {str(label[key]) for label in labels[:refused]} for key in labels[0]}
+    return {key: value for key, value in labels[refused].items() if str(value) not in passed[key]}
+
+
+def _guests(runs: list[tuple[str, Run]]) -> list[str]:
+    """The methods and models of a group that are the user's own, by import path."""
+    values = [value for _, run in runs for value in vars(run).values()]
+    parts = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
+    methods = [f"{type(part).__module__}:{type(part).__qualname__}" for part in parts if isinstance(part, Registered)]
+    modules = [run.model.path for _, run in runs if isinstance(run.model, Imported)]
+    return list(dict.fromkeys([name for name in methods if not name.startswith("tacit.")] + modules))
+
+
 def _play(study: Study, datasets: dict[str, Dataset], folder: Path, *, device: str, on_event: OnEvent) -> None:
     keep_freed_memory()
     note_environment(folder, device)
@@ -137,13 +172,14 @@ def _play(study: Study, datasets: dict[str, Dataset], folder: Path, *, device: s
     history = History(folder, progress.lengths)
     for text in cautions(runs):
         on_event(Warned(text))
-    on_event(StudyStarted(str(folder), len(runs), sum(run.rounds for run in runs), progress.done))
+    on_event(StudyStarted(str(folder), len(runs), sum(run.rounds for run in runs), progress.done, _grid(labels)))
     try:
         while progress.group < len(groups):
             group = groups[progress.group]
             first = group[0][1]
             public = None if first.public is None else datasets[str(plain(first.public))]
-            simulation = Simulation(group, datasets[str(plain(first.dataset))], public, device=device)
+            with own_code(_guests(group)):
+                simulation = Simulation(group, datasets[str(plain(first.dataset))], public, device=device)
             if progress.states is not None:
                 simulation.restore(progress.states)
             _play_group(simulation, folder, progress, history, on_event)
@@ -151,6 +187,19 @@ def _play(study: Study, datasets: dict[str, Dataset], folder: Path, *, device: s
             _checkpoint(folder, progress, history)
     finally:
         history.close()
+
+
+def _grid(labels: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
+    """Where each run's result goes in the comparison: its row and its column."""
+    column = table_columns(labels)
+    places = [(row, str(label[column])) for row, label in zip(row_names(labels), labels, strict=True)]
+    return dict(zip(run_ids(labels), places, strict=True))
+
+
+def _rounds(simulation: Simulation) -> Iterator[tuple[dict[str, Any], float]]:
+    """One round of every run; what the user's own code raises in it is named."""
+    with own_code(_guests([(state.id, state.run) for state in simulation.states])):
+        yield from simulation.play_round()
 
 
 def _progress(folder: Path, study: Study, datasets: dict[str, Dataset]) -> Progress:
@@ -172,7 +221,7 @@ def _progress(folder: Path, study: Study, datasets: dict[str, Dataset]) -> Progr
 def _play_group(simulation: Simulation, folder: Path, progress: Progress, history: History, on_event: OnEvent) -> None:
     last = time.monotonic()
     while simulation.going:
-        for record, seconds in simulation.play_round():
+        for record, seconds in _rounds(simulation):
             history.add(record, seconds)
             progress.done += 1
             on_event(RoundFinished(record["run"], record["round"], record))
@@ -201,6 +250,37 @@ def _checkpoint(folder: Path, progress: Progress, history: History) -> None:
 def _write(path: Path, text: str) -> None:
     with replacing(path) as file:
         file.write(text)
+
+
+def _make(folder: Path) -> list[Path]:
+    """Makes the folder; those that were not there before, the innermost first."""
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _clear(folder, new)
+        raise StudyError(f"cannot make the folder {folder}: {error.strerror}") from None
+    return new
+
+
+@contextmanager
+def _undone(folder: Path, new: list[Path]) -> Iterator[None]:
+    """Takes the folder away again if the study is refused before its first round."""
+    try:
+        yield
+    except TacitError:
+        if not read_lines(folder / "history.jsonl"):
+            _clear(folder, new)
+        raise
+
+
+def _clear(folder: Path, new: list[Path]) -> None:
+    """Empties the folder, and removes those that are new."""
+    for path in list(folder.iterdir()) if folder.is_dir() else []:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for place in new:
+        with suppress(OSError):  # somebody else has put something there by now, or it was never made
+            place.rmdir()
 
 
 @contextmanager

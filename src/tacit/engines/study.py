@@ -18,12 +18,15 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 import yaml
 
-from tacit.core.errors import StudyError
+from tacit.core.errors import StudyError, shown
 from tacit.core.fields import check_names, conform, field_types, takes_list
+from tacit.core.own_code import own_code
 from tacit.core.registry import Registered
 from tacit.data.datasets import Source
 from tacit.data.splits.split import Split
 from tacit.engines.checks import check_run
+from tacit.engines.points import make_points
+from tacit.engines.study_file import parse, read_settings, reason
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.behaviour import Behaviour
 from tacit.federated.combine.combiner import Combiner
@@ -108,35 +111,30 @@ class Study:
     def __init__(self, /, name: str = "study", **settings: Any) -> None:
         check_names(settings, SETTINGS, "a study")
         if not isinstance(name, str) or not name.strip(" .") or "/" in name:
-            raise StudyError(f"name: expected a word that can be a folder's name, got {name!r}")
+            raise StudyError(f"name: expected a word that can be a folder's name, got {shown(name)}")
         self.name = name
         if "model" in settings:
             settings["model"] = _name_models(settings["model"])
-        self.settings = {key: _native(settings.get(key, item.metadata["default"])) for key, item in SETTINGS.items()}
-        self.runs()  # what makes no sense is said at once
+        given = {key: settings.get(key, item.metadata["default"]) for key, item in SETTINGS.items()}
+        try:
+            self.settings = {key: _native(value) for key, value in given.items()}
+            self.runs()  # what makes no sense is said at once
+        except RecursionError:
+            raise StudyError("a setting of the study holds itself; write it out") from None
 
     @classmethod
     def from_file(cls, path: str | Path, overrides: Iterable[str] = ()) -> Study:
         """Reads a study file; overrides are `key=value` or `key.field=value`, as on the command line."""
-        try:
-            found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not text"
-            raise StudyError(f"cannot read the study {path}: {reason}") from None
-        except yaml.YAMLError as error:
-            what = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
-            raise StudyError(f"{path} is not valid YAML: {what}") from None
-        if not isinstance(found, dict):
-            raise StudyError(f"{path}: expected settings such as 'algorithm: fedavg', got {found!r}")
-        changed = {str(key): value for key, value in found.items()}
+        changed = read_settings(Path(path))
         for text in overrides:
             key, equals, value = text.partition("=")
-            if not equals:
-                raise StudyError(f"expected key=value, such as rounds=5, got {text!r}")
+            if not (equals and key):
+                raise StudyError(f"expected key=value without spaces, such as rounds=5, got {text!r}")
             try:
-                _override(changed, key, yaml.safe_load(value))
-            except yaml.YAMLError:
-                raise StudyError(f"{key}: {value!r} is not valid YAML; quote it, or close its brackets") from None
+                _override(changed, key, parse(value))
+            except (yaml.YAMLError, ValueError) as error:
+                what = f"{shown(value)} is not valid YAML ({reason(error)})"
+                raise StudyError(f"{key}: {what}; quote it, or close its brackets") from None
         return cls(**changed)
 
     @classmethod
@@ -144,12 +142,17 @@ class Study:
         """A study from itself, its file or a dict of its settings."""
         if isinstance(given, Study):
             return given
-        return cls(**given) if isinstance(given, Mapping) else cls.from_file(given)
+        if isinstance(given, Mapping):
+            return cls(**{str(key): value for key, value in given.items()})
+        if not isinstance(given, str | Path):
+            raise StudyError(f"expected a study, its file or a dict of its settings, got {shown(given)}")
+        return cls.from_file(given)
 
     def runs(self) -> list[Run]:
         """Every point of the grid, then the centralised references if asked for."""
-        choices = [expand(self.settings[key], field_types(Run)[key], key) for key in SETTINGS]
-        grid = [Run(**dict(zip(SETTINGS, point, strict=True))) for point in itertools.product(*choices)]
+        with own_code():
+            choices = {key: expand(self.settings[key], field_types(Run)[key], key) for key in SETTINGS}
+            grid = make_points(choices, Run, plain)
         references = [_centralised(run) for run in grid if run.centralised]
         runs = [*(replace(run, centralised=False) for run in grid), *references]
         return list({str(describe(run)): run for run in runs}.values())
@@ -175,13 +178,15 @@ def expand(value: Any, annotation: Any, where: str) -> list[Any]:
     """The values that a setting takes in the grid."""
     if isinstance(value, Mapping) and set(value) == {"grid"}:
         if not isinstance(value["grid"], list | tuple) or not value["grid"]:
-            raise StudyError(f"{where}: expected {{grid: [first, second, ...]}}, got {value['grid']!r}")
+            raise StudyError(f"{where}: expected {{grid: [first, second, ...]}}, got {shown(value['grid'])}")
         return [item for part in value["grid"] for item in expand(part, annotation, where)]
     if get_origin(annotation) is Mapping and isinstance(value, Mapping):  # a model's arguments: grids inside them
         choices = [expand(item, Any, f"{where}.{key}") for key, item in value.items()]
         return [dict(zip(value, point, strict=True)) for point in itertools.product(*choices)]
     family, several = _family_of(annotation)
     if several:  # a list is one value: stages that a message goes through
+        if value is None or value in ("none", "null", ""):
+            raise StudyError(f"{where}: expected a list, got {shown(value)}; for no {where}, use [], an empty list")
         parts = value if isinstance(value, list | tuple) else [value]
         if any(isinstance(part, list | tuple) for part in parts):
             raise StudyError(f"{where}: a list is one {where} of several stages; to vary it, use {{grid: [...]}}")
@@ -200,6 +205,11 @@ def _family_of(annotation: Any) -> tuple[type[Registered] | None, bool]:
     parts = [part for part in get_args(annotation) if part not in (type(None), ...)] or [annotation]
     found = parts[0] if isinstance(parts[0], type) and issubclass(parts[0], Registered) else None
     return found, found is not None and get_origin(annotation) is tuple
+
+
+SETTING_FAMILIES = {
+    key: family for key, annotation in field_types(Run).items() if (family := _family_of(annotation)[0]) is not None
+}
 
 
 def describe(run: Run) -> dict[str, Any]:
@@ -227,7 +237,7 @@ def _expand_spec(spec: Any, family: type[Registered]) -> list[Any]:
     name = spec[family.key]
     types = field_types(family.find(name))
     keys = [key for key in spec if key != family.key]
-    check_names(dict.fromkeys(keys), types, name)
+    family.check_settings(name, {key: spec[key] for key in keys})
     choices = [expand(spec[key], types[key], f"{name}.{key}") for key in keys]
     return [{family.key: name, **dict(zip(keys, point, strict=True))} for point in itertools.product(*choices)]
 
@@ -263,11 +273,23 @@ def _override(settings: dict[str, Any], key: str, value: Any) -> None:
         return
     check_names({head: value}, SETTINGS, "a study")
     spec = plain(settings.get(head, SETTINGS[head].metadata["default"]))
-    if isinstance(spec, list):
-        raise StudyError(f"{key}: {head} is a list in this study; give it whole, {head}=...")
-    family, _ = _family_of(field_types(Run)[head])
-    spec = {family.key if family else "name": spec} if not isinstance(spec, dict) else dict(spec)
+    family, several = _family_of(field_types(Run)[head])
+    if family is None:
+        raise StudyError(f"{key}: {head} has no settings of its own; give it whole, {head}=...")
+    if "." in inner:
+        raise StudyError(f"{key}: expected one dot, as in optimiser.lr; give {head} whole, {head}={{...}}")
+    if isinstance(spec, list) or spec is None or (isinstance(spec, dict) and set(spec) == {"grid"}):
+        kind = "a list of stages" if several else "a list in this study" if spec else "nothing in this study"
+        raise StudyError(f"{key}: {head} is {kind}; give it whole, {head}={_example(family, spec, inner, value)}")
+    spec = {family.key: spec} if not isinstance(spec, dict) else dict(spec)
     settings[head] = {**spec, inner: value}
+
+
+def _example(family: type[Registered], spec: Any, inner: str, value: Any) -> str:
+    """A whole setting, for a message to someone who named a field of it; of a method in the study, if one fits."""
+    owners = [name for name, member in family.known().items() if inner in field_types(member)]
+    owner = next((name for name in sorted(owners, key=lambda name: name not in str(spec))), "...")
+    return f"{{{family.key}: {owner}, {inner}: {plain(value)}}}"
 
 
 def _centralised(run: Run) -> Run:

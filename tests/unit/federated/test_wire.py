@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -190,6 +191,10 @@ def test_every_stage_client_and_round_draws_its_own(monkeypatch: pytest.MonkeyPa
         seen.extend(seeds)
         return plain(self, message, memory, seeds)
 
+    @dataclass(frozen=True)
+    class Again(Quantise):
+        """Another stage, since one cannot come twice."""
+
     monkeypatch.setattr(Quantise, "client", listen)
-    simulate(tiny_dataset(), rounds=2, wire=["quantise", {"name": "quantise", "bits": 4}])
+    simulate(tiny_dataset(), rounds=2, wire=["quantise", Again(bits=4)])
     assert len(seen) == len(set(seen)) == 2 * 2 * 3

@@ -62,7 +62,10 @@ class Nobody(Attackers, name="none"):
 
     def __post_init__(self) -> None:
         if self.count:
-            raise StudyError(f"attackers: none has no attackers, got count {self.count}; name a kind of attack")
+            raise StudyError(
+                f"attackers: none has no attackers, got count {self.count}; name a kind of attack,"
+                " such as attackers.kind=sign_flip"
+            )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,98 @@
+"""A study's file as settings: YAML in which no key comes twice, and tables that lie beside the file."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tacit.core.errors import StudyError, shown
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML lets the last of two equal keys win; here that is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: dict[str, int] = {}
+        for key, _ in node.value:
+            line = key.start_mark.line + 1
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise _DoubleKey(key.value, seen[key.value], line)
+            seen[str(key.value)] = line
+        return super().construct_mapping(node, deep)
+
+
+class _DoubleKey(yaml.YAMLError):
+    def __init__(self, key: str, first: int, second: int) -> None:
+        lines = f"lines {first} and {second}" if first != second else f"line {first}"
+        super().__init__(f"{key!r} is set twice, in {lines}; keep one of them")
+
+
+def parse(text: str) -> Any:
+    """YAML as plain values; a YAMLError says where it is none."""
+    return yaml.load(text, _Loader)  # a SafeLoader
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings in a study file, tables found from the current folder or from the file's own."""
+    try:
+        found = parse(path.read_text(encoding="utf-8"))
+    except IsADirectoryError:
+        resumable = f", or go on with it: tacit run --resume {path}" if (path / "study.yaml").exists() else ""
+        raise StudyError(f"cannot read the study {path}: it is a folder; name the file in it{resumable}") from None
+    except OSError as error:
+        hint = "; tacit new writes one to start from" if isinstance(error, FileNotFoundError) else ""
+        raise StudyError(f"cannot read the study {path}: {error.strerror}{hint}") from None
+    except (UnicodeDecodeError, yaml.reader.ReaderError):
+        raise StudyError(f"cannot read the study {path}: it is not text; expected a YAML file") from None
+    except RecursionError:
+        raise StudyError(f"{path} is nested too deeply for a study") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2024-13-45
+        raise StudyError(f"{path} is not valid YAML: {reason(error)}") from None
+    if found is None:
+        raise StudyError(f"{path} is empty; expected settings such as 'algorithm: fedavg' (tacit new writes them)")
+    if not isinstance(found, dict):
+        raise StudyError(f"{path}: expected settings such as 'algorithm: fedavg', got {_kind(found)} {shown(found)}")
+    settings = {str(key): value for key, value in found.items()}
+    return {
+        key: _beside(value, path.parent) if key in ("dataset", "public") else value for key, value in settings.items()
+    }
+
+
+def _beside(value: Any, folder: Path) -> Any:
+    """A table's relative path, taken from the study's folder where it leads nowhere from the current one."""
+    if isinstance(value, list):
+        return [_beside(item, folder) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    if value.get("name") == "table" and "path" in value:
+        return {**value, "path": _found(value["path"], folder)}
+    return {key: _beside(item, folder) for key, item in value.items()}
+
+
+def _found(path: Any, folder: Path) -> Any:
+    if isinstance(path, list):
+        return [_found(one, folder) for one in path]
+    elsewhere = isinstance(path, str) and not Path(path).expanduser().exists() and (folder / path).exists()
+    return str(folder / path) if elsewhere else path
+
+
+def reason(error: Exception) -> str:
+    """The parser's complaint in one line, with the line of the file that it is about."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return str(error)
+    mark = error.problem_mark or error.context_mark
+    said = error.problem or error.context or "it cannot be read"
+    hint = "; indent with spaces" if "'\\t'" in said else ""
+    if said.startswith("mapping values are not allowed"):
+        hint = "; quote a text that holds a colon, or check the indentation"
+    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    if said.startswith("but "):
+        said = f"{error.context}, {said}"
+    return f"{where}{said}{hint}"
+
+
+def _kind(value: Any) -> str:
+    return "a list" if isinstance(value, list) else "the text" if isinstance(value, str) else "the value"
