@@ -15,7 +15,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 import tacit
-from tacit.report.html import write_report
+from tacit.report.html import write_page
 
 STUDY = tacit.Study(
     "twenty-five runs",
@@ -32,7 +32,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         results = tacit.run(STUDY, Path(folder) / "study")
         start = time.perf_counter()
-        page = write_report(results)
+        page = write_page(results)
         print(f"page            {page.stat().st_size / 1e6:6.2f} MB (limit 3)")
         print(f"written in      {time.perf_counter() - start:6.2f} s")
         found = [_open(page.as_uri()) for _ in range(7)]

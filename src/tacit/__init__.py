@@ -14,15 +14,15 @@ from tacit.core.version import __version__ as __version__
 if TYPE_CHECKING:
     from tacit.core.errors import TacitError as TacitError
     from tacit.core.events import Event, OnEvent
-    from tacit.engines.results import Results as Results
     from tacit.engines.study import Study as Study
+    from tacit.report.results import Results as Results
     from tacit.report.splits import Splits as Splits
 
 __all__ = ["Results", "Splits", "Study", "TacitError", "resume", "run"]
 
 _HOMES = {
     "Study": "tacit.engines.study",
-    "Results": "tacit.engines.results",
+    "Results": "tacit.report.results",
     "Splits": "tacit.report.splits",
     "TacitError": "tacit.core.errors",
 }
@@ -88,12 +88,12 @@ def _resumable(folder: Path) -> Iterator[None]:
 
 
 def _conclude(folder: Path) -> Results:
-    from tacit.engines.results import Results
-    from tacit.report.html import write_report
+    from tacit.report.html import write_page
+    from tacit.report.results import Results
 
     results = Results(folder)
     results.write_tables()
-    write_report(results)
+    write_page(results)
     return results
 
 

@@ -196,9 +196,9 @@ def test_a_large_study_makes_a_small_page(visit: Visit, tmp_path: Path) -> None:
     made = tacit.run(study, tmp_path / "large")
     stretch(made.folder, 50)
     again = tacit.Results(made.folder)
-    from tacit.report.html import write_report
+    from tacit.report.html import write_page
 
-    page = visit.open(write_report(again).as_uri())
+    page = visit.open(write_page(again).as_uri())
     assert again.report.stat().st_size < 3_000_000
     assert page.locator("#chart-clients .panel").count() == 25
     assert visit.troubles == []

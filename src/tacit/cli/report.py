@@ -15,15 +15,12 @@ def report_command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Write the report, the tables and the figures of a study, also of one that is still going."""
-    from tacit.engines.results import Results
-    from tacit.report.html import write_report
-    from tacit.report.plots import write_figures
+    from tacit.report.results import Results
 
     results = Results(folder)
-    results.write_tables()
-    write_report(results)
-    figures = write_figures(results)
+    results.write_report()
     if as_json:
-        typer.echo(json.dumps({"report": str(results.report), "figures": [str(path) for path in figures]}, indent=2))
+        figures = [str(path) for path in sorted((results.folder / "figures").iterdir())]
+        typer.echo(json.dumps({"report": str(results.report), "figures": figures}, indent=2))
     elif not quiet:
         typer.echo(f"figures: {results.folder / 'figures'}\nreport: {results.report}")

@@ -17,8 +17,8 @@ from tacit.core.errors import StudyError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tacit.engines.results import Results
     from tacit.engines.study import Study
+    from tacit.report.results import Results
 
 MANY_ROWS = 12  # of a comparison; beyond them only the first table is printed
 
@@ -58,6 +58,7 @@ def run_command(
         where = f"; go on with: tacit run --resume {shlex.quote(screen.folder)}" if screen.folder else ""
         print(f"stopped{where}", file=sys.stderr)
         raise typer.Exit(143 if isinstance(error, Terminated) else 130) from None
+    results.write_report()
     if as_json:
         typer.echo(json.dumps(_summary(results), indent=2))
     elif not quiet:

@@ -17,21 +17,20 @@ from typing import Any
 
 import torch
 
-from tacit.core.errors import DataError, StudyError, TacitError
+from tacit.core.errors import StudyError, TacitError
 from tacit.core.events import OnEvent, RoundFinished, RunFinished, StudyStarted, Warned, ignore
 from tacit.core.files import replacing
 from tacit.core.own_code import own_code
 from tacit.core.registry import Registered
-from tacit.data.datasets import Dataset, Function, data_folder
+from tacit.data.datasets import Dataset
 from tacit.engines import checkpoint
 from tacit.engines.checks import cautions
 from tacit.engines.environment import note_environment
 from tacit.engines.history import History, read_lines
+from tacit.engines.loading import load_data
 from tacit.engines.naming import encoding_files, label_runs, row_names, run_ids, table_columns
-from tacit.engines.points import renamed
-from tacit.engines.portrait import Division, division_key, portray
 from tacit.engines.simulation import Simulation, group_runs
-from tacit.engines.state import RunState, is_personal, try_out
+from tacit.engines.state import RunState, is_personal
 from tacit.engines.study import Run, Study, plain
 from tacit.models.model import Imported
 from tacit.training.memory import keep_freed_memory
@@ -103,52 +102,10 @@ def check_device(device: str) -> None:
         raise StudyError(f"device: this machine has {torch.cuda.device_count()} GPUs, from cuda:0; got {device!r}")
 
 
-def load_data(study: Study, data: str | None, on_event: OnEvent) -> tuple[dict[str, Dataset], list[Division]]:
-    """The data sets that the runs need, each tried with every run's split and model, and who holds what of them."""
-    datasets: dict[str, Dataset] = {}
-    divisions: dict[str, Division] = {}
-    runs = study.runs()
-    if data is not None and Path(data).is_file():
-        raise DataError(f"{data} is a file; --data names the folder that data files are in")
-    for k, (run, label) in enumerate(zip(runs, label_runs(runs), strict=True)):
-        for source in (run.dataset, run.public):
-            if source is not None and str(plain(source)) not in datasets:
-                with own_code([source.path] if isinstance(source, Function) else ()):
-                    datasets[str(plain(source))] = source.load(data_folder(data), on_event)
-        dataset = datasets[str(plain(run.dataset))]
-        try:
-            with own_code():
-                partition, _ = try_out(run, dataset)
-        except TacitError as error:
-            raise renamed(error, _suspects(runs, k)) from error.__cause__
-        if not run.centralised:
-            portrait = portray(run, label["split"], dataset, partition)
-            divisions.setdefault(division_key(run), Division(run, dataset, partition, portrait))
-    _check_tasks(datasets, runs)
-    return datasets, list(divisions.values())
-
-
-def _check_tasks(datasets: dict[str, Dataset], runs: list[Run]) -> None:
-    tasks = {datasets[str(plain(run.dataset))].task: datasets[str(plain(run.dataset))].name for run in runs}
-    if len(tasks) > 1:
-        texts = " and ".join(f"{name} for {task}" for task, name in tasks.items())
-        raise StudyError(f"a study compares one score, and its data are {texts}; make two studies of it")
-
-
 def _write_encodings(runs: list[Run], datasets: dict[str, Dataset], folder: Path) -> None:
     for source, file in encoding_files(runs).items():
         if encoding := datasets[source].encoding:
             encoding.save(folder / file)
-
-
-def _suspects(runs: list[Run], refused: int) -> dict[str, Any]:
-    """What tells a run that its data refuse from those before it, which they did not."""
-    labels = label_runs(runs)
-    if not refused:
-        varying = [key for key in ("dataset", "split", "clients", "model") if key in labels[0]]
-        return {key: labels[0][key] for key in varying if len({str(label[key]) for label in labels}) > 1}
-    passed = {key: {str(label[key]) for label in labels[:refused]} for key in labels[0]}
-    return {key: value for key, value in labels[refused].items() if str(value) not in passed[key]}
 
 
 def _guests(runs: list[tuple[str, Run]]) -> list[str]:

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -168,6 +169,22 @@ class Study:
     def to_yaml(self) -> str:
         """The study as a file."""
         return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+
+    def question(self) -> str:
+        """What the study asks, in a sentence."""
+        from tacit.engines.question import ask
+
+        return ask(self)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the question, and what varies and what does not."""
+        from tacit.engines.question import settings
+
+        varied, same = settings(self)
+        rows = [(key, f"<b>{html.escape(text)}</b>") for key, text in varied]
+        rows += [(key, html.escape(text)) for key, text in same]
+        cells = "".join(f"<tr><th style='text-align:left'>{key}</th><td>{text}</td></tr>" for key, text in rows)
+        return f"<p><b>{html.escape(self.question())}</b></p><table>{cells}</table>"
 
     def __repr__(self) -> str:
         given = {key: value for key, value in self.settings.items() if value != SETTINGS[key].metadata["default"]}

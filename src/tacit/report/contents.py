@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from tacit.engines.question import ask, settings
-from tacit.engines.results import Results
 from tacit.report.curves import SCORES, chart_data, is_reference
+from tacit.report.results import Results
 
 LOWEST_IS_BEST = {"backdoor", "spread", "loss", "rmse"}
 LEGEND = {
@@ -47,6 +47,7 @@ def contents(results: Results) -> dict[str, Any]:
         "columns": results.columns,
         "study": results.study.to_yaml(),
         "environment": results.environment,
+        "figures": (results.folder / "figures").is_dir(),
         "encoding": results.encoding.describe() if results.encoding else [],
         "data": chart_data(results),
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from tacit.engines.results import Results
+from tacit.report.results import Results
 
 SCORES = {"accuracy": "accuracy", "r2": "R²"}
 MOST_VALUES = 240_000  # of clients' curves in a page; a value takes about 7 bytes

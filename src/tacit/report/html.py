@@ -9,13 +9,13 @@ import jinja2
 
 from tacit.core.files import replacing
 from tacit.core.version import __version__
-from tacit.engines.results import Results
 from tacit.report.contents import contents
+from tacit.report.results import Results
 
 HERE = Path(__file__).parent
 
 
-def write_report(results: Results) -> Path:
+def write_page(results: Results) -> Path:
     """Writes report.html into the study's folder."""
     with replacing(results.report) as file:
         file.write(render(results))

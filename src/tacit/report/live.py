@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import StudyError, TacitError
-from tacit.engines.results import Results
 from tacit.report.html import render
+from tacit.report.results import Results
 
 WATCHED = ("history.jsonl", "runs.json", "study.yaml")
 

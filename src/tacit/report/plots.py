@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from tacit.engines.results import Results
+    from tacit.report.results import Results
 
 SHOWN_PANELS = 24  # of clients' curves; all of them are in clients.csv
 

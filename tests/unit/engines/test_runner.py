@@ -20,9 +20,9 @@ import tacit
 from tacit.core.errors import DataError, StudyError, TacitError
 from tacit.core.events import Event, RoundFinished, StudyStarted
 from tacit.engines.history import read_lines
-from tacit.engines.results import Results
 from tacit.engines.runner import new_folder
 from tacit.engines.study import Study
+from tacit.report.results import Results
 
 STUDY = Study(
     "small",

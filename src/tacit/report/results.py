@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections import Counter
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
@@ -26,6 +27,9 @@ from tacit.engines.portrait import Portrait
 from tacit.engines.state import is_personal
 from tacit.engines.study import Run, Study, plain
 from tacit.models.model import make_module
+
+if TYPE_CHECKING:
+    from tacit.report.pictures import Picture
 
 TITLES = {
     "accuracy": "Global test accuracy after the last round",
@@ -201,6 +205,17 @@ class Results:
         rows, columns = summary["algorithm"].unique(), summary[column].unique()
         return found.unstack(column).reindex(index=rows, columns=columns)
 
+    def comparison(self) -> pd.DataFrame:
+        """Every table at once: a row per metric, method and column, with mean, deviation and number of seeds."""
+        summary, column = self.summary(), self.columns
+        if summary.empty:
+            return summary
+        summary = summary.assign(method=summary["run"].map(self.names))
+        long = summary.melt(["method", column, "status"], self.metrics, var_name="metric")
+        long["value"] = long["value"].astype(float).where(long["status"] != "diverged")
+        cells = long.groupby(["metric", "method", column], sort=False)["value"]
+        return cells.agg(mean="mean", std="std", seeds="count").reset_index()
+
     def best(self) -> str:
         """The run with the best last score."""
         summary = self.summary()
@@ -238,6 +253,7 @@ class Results:
     def write_tables(self) -> None:
         """The tables as CSV files beside the history."""
         tables = {"summary": self.summary(), "rounds": self.frame(), "clients": self.client_frame()}
+        tables["comparison"] = self.comparison()
         for name, table in tables.items():
             with replacing(self.folder / f"{name}.csv") as file:
                 table.to_csv(file, index=False)
@@ -257,6 +273,27 @@ class Results:
         files = {tables[source]: self.folder / file for source, file in encoding_files(runs).items()}
         saved = {path: Encoding.load(file).notes for path, file in files.items() if file.exists()}
         return [f"{Path(path).name}: {note}" for path, notes in saved.items() for note in notes]
+
+    def write_report(self) -> Path:
+        """Writes the page, the tables and the pictures into the folder, also of a study that is still going."""
+        from tacit.report.html import write_page
+        from tacit.report.plots import write_figures
+
+        self.write_tables()
+        write_figures(self)
+        return write_page(self)
+
+    def plot(self, kind: str | None = None) -> Picture:
+        """A picture for a notebook or a file: the score (by default), loss, cost, clients, comparison or splits."""
+        from tacit.report.plots import plot
+
+        return plot(self, kind)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the question, the comparison, and where the report is."""
+        question, place = html.escape(self.study.question()), html.escape(str(self.report))
+        table = self.table().to_html(float_format="{:.4f}".format, na_rep="") if self.records else ""
+        return f"<p><b>{question}</b></p>{table}<p>{html.escape(repr(self))}; report: <code>{place}</code></p>"
 
     def __repr__(self) -> str:
         return f"Results of {len(self.labels)} runs in {self.folder}"
