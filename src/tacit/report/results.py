@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 TITLES = {
     "accuracy": "Global test accuracy after the last round",
-    "r2": "Global test R2 after the last round",
+    "r2": "Global test R² after the last round",
     "rmse": "Global root mean squared error after the last round, in the target's own units",
     "local_accuracy": "Clients' own tests, each with the model it uses",
-    "local_r2": "Clients' own tests (R2), each with the model it uses",
+    "local_r2": "Clients' own tests (R²), each with the model it uses",
     "central_accuracy": "Clients' own tests, all with the global model",
-    "central_r2": "Clients' own tests (R2), all with the global model",
+    "central_r2": "Clients' own tests (R²), all with the global model",
     "backdoor": "Backdoor success",
 }
 PERSONAL = {"local_accuracy", "local_r2", "central_accuracy", "central_r2"}
@@ -88,7 +88,8 @@ class Results:
     def frame(self) -> pd.DataFrame:
         """A row per run and round: the settings that vary and the global metrics."""
         rows = [{**self.labels[r["run"]], **{k: v for k, v in r.items() if k != "clients"}} for r in self.records]
-        return pd.DataFrame(rows).astype({"loss": float, self.score: float}) if rows else pd.DataFrame()
+        table, plain = pd.DataFrame(rows), {"run", "status", "updated", *next(iter(self.labels.values()), {})}
+        return table.astype({name: float for name in table if name not in plain and table[name].dtype == object})
 
     def client_frame(self) -> pd.DataFrame:
         """A row per run, round and client."""

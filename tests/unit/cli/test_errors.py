@@ -130,9 +130,8 @@ TABLES: list[tuple[str | bytes, str]] = [
     ("", "is not a table, or is damaged"),
     (b"\x00\xff\xfe" * 9, "is not a table, or is damaged"),
     ("a,b,y\n", "t.csv holds no rows"),
-    (CSV.replace("3,3", "x,3"), "but a hold text"),
-    (CSV.replace("3,3", "3,"), "missing values in b"),
-    (CSV.replace(",", ";"), "is separated by semicolons"),
+    (CSV.replace("3,3", "x,3"), "column a: expected a number, got 'x'"),
+    (CSV.replace("3,3", "inf,3"), "infinite values in a"),
     (CSV.replace("y", "z"), "t.csv has no column 'y'"),
 ]
 OWN_CODE = [
@@ -267,7 +266,7 @@ def test_a_bug_of_ours_stays_a_traceback(folder: Path, monkeypatch: pytest.Monke
         (lambda: tacit.run({5: "x"}), "a study has no setting '5'"),  # type: ignore[dict-item]
         (lambda: tacit.run({"rounds": 1}, ""), "expected a folder's name for the results"),
         (lambda: tacit.run({"rounds": 1}, device=None), "device: expected cpu or cuda"),  # type: ignore[arg-type]
-        (lambda: tacit.Study("a", model=dict), "name your own by import path, package.module:name"),
+        (lambda: tacit.Study("a", algorithm=dict), "name your own by import path, package.module:name"),
         (lambda: tacit.Results("nowhere"), "nowhere holds no study"),
     ],
 )

@@ -124,8 +124,8 @@ def test_no_record_of_a_regression_speaks_of_accuracy(tmp_path: Path) -> None:
     assert results.table().equals(results.table("r2"))
     assert list(results.titles) == ["r2", "rmse", "local_r2", "central_r2"]
     page = results.report.read_text()
-    assert "R2 per round" in page
-    assert "accuracy" not in page.split("<h2>The study")[0]
+    assert "Global test R² after the last round" in page
+    assert "accuracy" not in page.split('<main id="content">')[1].split('id="again"')[0]
 
 
 def test_target_and_patience_act_on_r2_also_below_minus_one() -> None:
