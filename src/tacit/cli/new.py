@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +26,10 @@ def new_study(
     table: Annotated[str | None, typer.Option(help="A CSV or parquet file to learn from.")] = None,
     target: Annotated[str | None, typer.Option(help="The table's column to predict.")] = None,
     client: Annotated[str | None, typer.Option(help="The table's column that says whose row it is.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the file's name and the encoding for machines.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Write a commented study file to start from."""
     if path.exists() and not force:
@@ -33,13 +38,20 @@ def new_study(
         raise StudyError("--target and --client name columns of a table; name it too: --table my.csv")
     if table and not target:
         raise StudyError(f"which column of {table} is to be predicted? name it with --target")
-    chosen = CHOSEN | (_describe_table(table, target, client) if table and target else {})
+    data = _read(table, target, client) if table and target else None
+    chosen = CHOSEN | (_choose(data, table, target, client) if data else {})
     try:
         with replacing(path) as file:
             file.write(commented_study(path.stem, chosen))
     except OSError as error:
         raise StudyError(f"cannot write {path}: {error.strerror}") from None
-    typer.echo(f"{path} written; run it with: tacit run {shlex.quote(str(path))}")
+    encoding = data.encoding if data else None
+    if as_json:
+        typer.echo(json.dumps({"study": str(path), "encoding": encoding.describe() if encoding else None}, indent=2))
+    elif not quiet:
+        if data and encoding:
+            _show(data, encoding)
+        typer.echo(f"{path} written; run it with: tacit run {shlex.quote(str(path))}")
 
 
 def commented_study(name: str, chosen: dict[str, Any] = CHOSEN) -> str:
@@ -61,15 +73,19 @@ def commented_study(name: str, chosen: dict[str, Any] = CHOSEN) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _describe_table(table: str, target: str, client: str | None) -> dict[str, Any]:
-    """Shows what the table becomes, and returns the settings that follow from it."""
+def _settings(table: str | None, target: str | None, client: str | None) -> dict[str, Any]:
+    return {"name": "table", "path": table, "target": target} | ({"client": client} if client else {})
+
+
+def _read(table: str, target: str, client: str | None) -> Dataset:
     from tacit.data.datasets import Source, data_folder
 
-    settings = {"name": "table", "path": table, "target": target} | ({"client": client} if client else {})
-    data = Source.build(settings).load(data_folder())
-    if data.encoding:
-        _show(data, data.encoding)
-    chosen: dict[str, Any] = {"dataset": settings}
+    return Source.build(_settings(table, target, client)).load(data_folder())
+
+
+def _choose(data: Dataset, table: str | None, target: str | None, client: str | None) -> dict[str, Any]:
+    """The settings that follow from the table."""
+    chosen: dict[str, Any] = {"dataset": _settings(table, target, client)}
     if client:
         chosen |= {"clients": len(data.owners), "split": "by_client"}
     return chosen | ({"optimiser": GENTLE} if data.task == "regression" else {})
