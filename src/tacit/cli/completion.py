@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
-import click
-from click.shell_completion import CompletionItem
-
-if TYPE_CHECKING:
-    Kind = click.ParamType[str]
-else:
-    Kind = click.ParamType  # not generic in older versions of click
+import typer
 
 
-class Family(Kind):
+def complete_family(incomplete: str) -> list[str]:
     """The argument of `tacit list`."""
+    from tacit.cli.list import families
 
-    name = "family"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from tacit.cli.list import families
-
-        return [CompletionItem(name) for name in families() if name.startswith(incomplete)]
+    return [name for name in families() if name.startswith(incomplete)]
 
 
-class StudyOrSetting(Kind):
+def complete_study(ctx: typer.Context, incomplete: str) -> list[str]:
     """An argument of `tacit run`: a study file, or `key=value`."""
-
-    name = "text"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        given = [str(word) for word in (ctx.params.get(str(param.name)) or ())]
-        return [CompletionItem(word) for word in complete(given, incomplete)]
+    return complete([str(word) for word in (ctx.params.get("arguments") or ())], incomplete)
 
 
 def complete(given: list[str], incomplete: str) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from tacit.cli.completion import Family
+from tacit.cli.completion import complete_family
 from tacit.core.errors import StudyError, suggest
 from tacit.core.registry import FAMILIES, Registered
 
@@ -23,7 +23,9 @@ FOLDED = 100  # columns, where a table is read in a pipe or a file
 def list_methods(
     family: Annotated[
         str | None,
-        typer.Argument(help="algorithms, splits, datasets, ...; all of them if left out.", click_type=Family()),
+        typer.Argument(
+            help="algorithms, splits, datasets, ...; all of them if left out.", autocompletion=complete_family
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the names alone, one per line.")] = False,

@@ -10,7 +10,6 @@ import os
 import sys
 from typing import Annotated
 
-import click
 import typer
 
 import tacit
@@ -19,7 +18,7 @@ from tacit.cli.new import new_study
 from tacit.cli.report import report_command
 from tacit.cli.run import run_command
 from tacit.cli.splits import splits_command
-from tacit.cli.usage import explain
+from tacit.cli.usage import Complaint, explain
 from tacit.cli.watch import watch_command
 from tacit.core.errors import TacitError
 
@@ -77,7 +76,7 @@ def _run() -> int:
         if isinstance(error.__context__, BrokenPipeError):  # typer makes it a 1
             return _reader_gone()
         raise
-    except click.ClickException as error:
+    except Complaint as error:
         return _refuse(explain(error))
     except TacitError as error:
         return _refuse(str(error))

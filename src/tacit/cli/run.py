@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tacit.cli.completion import StudyOrSetting
+from tacit.cli.completion import complete_study
 from tacit.cli.signals import Terminated, terminable
 from tacit.core.errors import StudyError
 
@@ -29,7 +29,7 @@ def run_command(
         typer.Argument(
             metavar="[STUDY.yaml] [key=value]...",
             help="A study file (none: the built-in study) and overrides.",
-            click_type=StudyOrSetting(),
+            autocompletion=complete_study,
         ),
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the study in this folder.")] = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tacit.cli.completion import complete_study
 from tacit.cli.run import read_study
 from tacit.core.errors import StudyError
 
@@ -19,7 +20,9 @@ def splits_command(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[STUDY.yaml] [key=value]...", help="A study file (none: the built-in study) and overrides."
+            metavar="[STUDY.yaml] [key=value]...",
+            help="A study file (none: the built-in study) and overrides.",
+            autocompletion=complete_study,
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder for the pictures; by default splits/<name>.")] = None,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import click
+from typing import Any
+
+import typer
 
 from tacit.core.errors import suggest
 
+# The base of the parser's exceptions: click's or, in newer versions of typer, that of its own copy of click.
+Complaint: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
 
-def explain(error: click.ClickException) -> str:
+
+def explain(error: Any) -> str:
     """The complaint, with a remedy."""
     context = getattr(error, "ctx", None)
     see = f"see {context.command_path if context else 'tacit'} --help"
@@ -15,16 +20,16 @@ def explain(error: click.ClickException) -> str:
     plain = f"{said[:1].lower()}{said[1:]}; {see}"
     if context is None:
         return plain
-    if isinstance(error, click.NoSuchOption):
+    if type(error).__name__ == "NoSuchOption":
         return f"{context.command_path} has no option {error.option_name}; {_meant(error.option_name, context)}{see}"
-    if isinstance(context.command, click.Group) and context.args is not None and "No such command" in error.message:
+    if hasattr(context.command, "list_commands") and "No such command" in error.message:
         wrong = error.message.split("'")[1]
         known = context.command.list_commands(context)
         return f"tacit has no command {wrong!r}; {_meant_command(wrong, known)}{see}"
     return plain
 
 
-def _meant(wrong: str, context: click.Context) -> str:
+def _meant(wrong: str, context: Any) -> str:
     """The option or, where it is a setting's name, how to change a setting."""
     from tacit.engines.study import SETTINGS
 

@@ -49,7 +49,7 @@ COMMANDS = [
     (["run", "--otu", "x"], "tacit run has no option --otu; did you mean --out? see tacit run --help"),
     (["run", "--rounds", "3"], "a setting is written without dashes, rounds=..."),
     (["run", "--out"], "option '--out' requires an argument; see tacit"),
-    (["list", "algorithms", "splits"], "unexpected extra argument (splits); see tacit list --help"),
+    (["list", "algorithms", "splits"], "(splits); see tacit list --help"),
     (["list", "algoritms"], "there is no list of 'algoritms'; did you mean algorithms?"),
     (["new", "s.yaml"], "s.yaml exists already"),
     (["run", "rounds"], "there is no study file rounds; to change a setting, write rounds=..."),
