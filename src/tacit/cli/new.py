@@ -26,6 +26,7 @@ def new_study(
     table: Annotated[str | None, typer.Option(help="A CSV or parquet file to learn from.")] = None,
     target: Annotated[str | None, typer.Option(help="The table's column to predict.")] = None,
     client: Annotated[str | None, typer.Option(help="The table's column that says whose row it is.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="A column of the table to leave out; may be repeated.")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the file's name and the encoding for machines.")
     ] = False,
@@ -34,12 +35,14 @@ def new_study(
     """Write a commented study file to start from."""
     if path.exists() and not force:
         raise StudyError(f"{path} exists already; name another file, or overwrite it with --force")
-    if (target or client) and not table:
-        raise StudyError("--target and --client name columns of a table; name it too: --table my.csv")
+    if (target or client or drop) and not table:
+        raise StudyError("--target, --client and --drop name columns of a table; name it too: --table my.csv")
     if table and not target:
         raise StudyError(f"which column of {table} is to be predicted? name it with --target")
-    data = _read(table, target, client) if table and target else None
-    chosen = CHOSEN | (_choose(data, table, target, client) if data else {})
+    wanted = {"path": table, "target": target, "client": client, "drop": drop}
+    settings = {"name": "table"} | {key: value for key, value in wanted.items() if value}
+    data = _read(settings) if table else None
+    chosen = CHOSEN | (_choose(data, settings) if data else {})
     try:
         with replacing(path) as file:
             file.write(commented_study(path.stem, chosen))
@@ -73,20 +76,16 @@ def commented_study(name: str, chosen: dict[str, Any] = CHOSEN) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _settings(table: str | None, target: str | None, client: str | None) -> dict[str, Any]:
-    return {"name": "table", "path": table, "target": target} | ({"client": client} if client else {})
-
-
-def _read(table: str, target: str, client: str | None) -> Dataset:
+def _read(settings: dict[str, Any]) -> Dataset:
     from tacit.data.datasets import Source, data_folder
 
-    return Source.build(_settings(table, target, client)).load(data_folder())
+    return Source.build(settings).load(data_folder())
 
 
-def _choose(data: Dataset, table: str | None, target: str | None, client: str | None) -> dict[str, Any]:
+def _choose(data: Dataset, settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that follow from the table."""
-    chosen: dict[str, Any] = {"dataset": _settings(table, target, client)}
-    if client:
+    chosen: dict[str, Any] = {"dataset": settings}
+    if data.client:
         chosen |= {"clients": len(data.owners), "split": "by_client"}
     return chosen | ({"optimiser": GENTLE} if data.task == "regression" else {})
 

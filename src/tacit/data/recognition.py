@@ -45,8 +45,8 @@ def _recognise_text(name: str, texts: list[str]) -> type[Column]:
     different = len(set(texts))
     if different > FEW and different > NEARLY_ALL * len(texts):
         raise DataError(
-            f"column {name} has {different} different texts in {len(texts)} rows, as names and ids do,"
-            f" and nothing can be learnt from it; add drop: [{name}]"
+            f"column {name} has {different} different texts in {len(texts)} training rows, as names and ids do,"
+            f" and nothing can be learnt from it; add drop: [{name}], or --drop {name} to tacit new"
         )
     return Category
 
