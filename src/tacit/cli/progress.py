@@ -41,7 +41,7 @@ class Lines(Silence):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
-        self.next = float("inf")
+        self.next, self.ended = float("inf"), False
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, Warned):
@@ -52,9 +52,10 @@ class Lines(Silence):
         if not isinstance(event, RoundFinished | RunFinished):
             return
         last = len(self.tally.ended) == self.tally.runs and isinstance(event, RunFinished)
-        ending = last and self.tally.done >= self.tally.rounds and self.tally.elapsed >= FIRST
+        ending = last and not self.ended and self.tally.done >= self.tally.rounds and self.tally.elapsed >= FIRST
         if ending or self.tally.clock() >= self.next:
-            self.next = self.tally.clock() + THEN
+            self.next = float("inf") if ending else self.tally.clock() + THEN
+            self.ended = self.ended or ending
             print(self.tally.text(), file=sys.stderr, flush=True)
 
 

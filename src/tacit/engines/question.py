@@ -28,10 +28,10 @@ def ask(study: Study) -> str:
     methods = list(dict.fromkeys(name for name, run in zip(names, every, strict=True) if not run.centralised))
     data = listed([_data_name(run.dataset) for run in runs], "data sets")
     clients = listed([str(run.clients) for run in runs], "numbers of", last="or")
-    splits = listed([short(run.split) for run in runs], "splits")
+    splits = listed(["owner" if run.split.by == "owners" else short(run.split) for run in runs], "splits")
     compared = f"do {listed(methods, 'methods')} compare" if len(methods) > 1 else f"well does {methods[0]} learn"
     lies = [short(run.attackers) for run in runs]
-    attacks = f", under attacks by {listed(lies, 'attacks')}" if any(run.attackers.count for run in runs) else ""
+    attacks = f", with attackers {listed(lies, 'kinds of attack')}" if any(run.attackers.count for run in runs) else ""
     return f"How {compared} on {data}, divided among {clients} clients by {splits}{attacks}?"
 
 

@@ -100,6 +100,9 @@ function linePanel({ title, lines, xLabel, yLabel, xs, ys, logX = false, logY = 
     const path = make("path", { d: trace(line.points, x, y), class: `line ${line.style}`, "data-name": line.name });
     const known = line.points.filter(([, value]) => value !== null);
     picture.append(path);
+    if (line.mark && known.length) {
+      picture.append(make("text", { x: x.at(known.at(-1)[0]) - 3, y: y.at(known.at(-1)[1]) + 4, class: "mark" }, line.mark));
+    }
     if (known.length === 1) {
       picture.append(make("circle", { cx: x.at(known[0][0]), cy: y.at(known[0][1]), r: 3, class: `dot ${line.style}` }));
     }

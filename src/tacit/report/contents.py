@@ -96,7 +96,7 @@ def _table(results: Results, metric: str, title: str) -> dict[str, Any]:
         "columns": list(means.columns),
         "rows": rows,
         "reference": _reference(results) if metric == results.score else "",
-        "span": "" if math.isnan(low) else f"{low:.3f} to {high:.3f}",
+        "span": " to ".join(f"{end:.3f}" for end in ((high, low) if lowest else (low, high))) if low < high else "",
     }
 
 

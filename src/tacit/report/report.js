@@ -71,6 +71,7 @@ function drawClients(place) {
     const lines = one.names.flatMap((name, k) => kinds.map((kind, j) => ({
       name: `${clientName(name)}${one.attackers.includes(k) ? " (attacker)" : ""}, ${j ? "local test" : "train"}`,
       style: `${style(k)} ${j ? "" : "thin"}`.trim(),
+      mark: j && one.attackers.includes(k) ? "×" : "",
       points: one.round.map((round, r) => [round, one[kind][k][r], null, null]).filter(([, y], r) => y !== null || r > 0),
     })));
     return { title: `${one.method}, ${one.split}`, lines };
@@ -80,6 +81,7 @@ function drawClients(place) {
   const most = Math.max(0, ...mine.map(({ names }) => names.length));
   const names = mine.find((one) => one.names.length === most)?.names ?? [];
   const items = most <= 16 ? names.map((name, k) => ({ name: clientName(name), style: style(k) })) : [];
+  if (mine.some(({ attackers }) => attackers.length)) items.push({ name: "× at its end: an attacker", style: "hidden" });
   items.push({ name: "train, as it worked", style: "plain thin" }, { name: "local test, after the round", style: "plain" });
   place.replaceChildren(
     legend(items),
@@ -203,6 +205,7 @@ function chips(id, names, kind) {
     return button;
   };
   const legendText = make("legend", {}, kind === "methods" ? "Methods" : data.columns === "split" ? "Splits" : "Attacks");
+  place.hidden = names.length < 2;
   place.replaceChildren(legendText, ...items, ...(names.length > 3 ? [all("all", true), all("none", false)] : []));
 }
 
@@ -225,6 +228,7 @@ function start() {
   chips("filter-methods", data.methods, "methods");
   chips("filter-splits", data.splits, "splits");
   const seeds = (items) => [...new Set(items.map(({ seed }) => seed))].map((seed) => [seed, `seed ${seed}`]);
+  document.getElementById("filters").hidden = data.methods.length < 2 && data.splits.length < 2;
   choices("choose-seed", "seed", seeds(data.clients));
   choices("choose-split-seed", "seed", seeds(data.portraits));
   choices("choose-local", "local", [["score", data.score_name], ["loss", "loss"]]);

@@ -171,3 +171,17 @@ def test_a_notebook_gets_one_display_updated_in_place(monkeypatch: pytest.Monkey
     assert "1 of 1 runs, 2 of 2 rounds" in pages[-1]
     with pytest.warns(UserWarning, match="careful"):
         Notebook().on_event(Warned("careful"))
+
+
+def test_the_end_is_told_once_however_many_runs_end_together(capsys: pytest.CaptureFixture[str]) -> None:
+    now = [0.0]
+    lines = Lines(lambda: now[0])
+    grid = {f"r{k}": (f"m{k}", "iid") for k in range(3)}
+    lines.on_event(StudyStarted("somewhere", 3, 3, 0, grid))
+    now[0] = 5.0
+    for run in grid:
+        lines.on_event(RoundFinished(run, 1, {"accuracy": 0.5, "status": "finished"}))
+    for run in grid:
+        lines.on_event(RunFinished(run, 1, "finished", 0))
+    told = capsys.readouterr().err.splitlines()
+    assert sum("3 of 3 runs" in line for line in told) == 1

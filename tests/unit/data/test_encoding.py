@@ -161,7 +161,10 @@ def test_a_constant_column_is_zero_and_a_large_number_stays_finite() -> None:
     ("values", "message"),
     [
         (["31/01/2024", "01/02/2024"], r"looks like dates such as '31/01/2024'; .* dates: \{a: '%d/%m/%Y'\}"),
-        ([f"p{k}" for k in range(40)], r"40 different texts in 40 training rows, as names and ids do, .* add drop: \[a\]"),
+        (
+            [f"p{k}" for k in range(40)],
+            r"40 different texts in 40 training rows, as names and ids do, .* add drop: \[a\]",
+        ),
         (["1", "2", "3", "many"], "holds numbers and also 'many'"),
         (["2024-01-01", "2024-01-02", "soon"], "holds dates and also 'soon'"),
         (["2024-01-01", "2024-02-31"], "expected a date such as 2026-01-31, got '2024-02-31'"),
