@@ -1,0 +1,163 @@
+"""The numbers on the page are those of the history."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import tacit
+from tacit.report import curves
+from tacit.report.contents import contents
+from tacit.report.curves import chart_data
+from tacit.report.html import render
+
+STUDY: dict[str, Any] = {
+    "dataset": "iris",
+    "model": "linear",
+    "clients": 3,
+    "rounds": 4,
+    "split": ["iid", "label_dirichlet"],
+    "algorithm": ["fedavg", {"name": "fedprox", "mu": [0.1, 10]}],
+    "optimiser": {"name": "sgd", "lr": 0.1},
+    "seed": [0, 1],
+    "centralised": True,
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> tacit.Results:
+    return tacit.run(STUDY, tmp_path_factory.mktemp("contents") / "study")
+
+
+def last_records(results: tacit.Results) -> pd.DataFrame:
+    lines = [json.loads(line) for line in (results.folder / "history.jsonl").read_text().splitlines()]
+    return pd.DataFrame([line for line in lines if line["round"] == 4]).set_index("run")
+
+
+def test_a_cell_is_the_mean_and_deviation_over_the_seeds(results: tacit.Results) -> None:
+    table = contents(results)["comparison"][0]
+    assert table["columns"] == ["iid", "label_dirichlet"]
+    last, labels = last_records(results), results.labels
+    for row in table["rows"]:
+        for cell in row["cells"]:
+            runs = [r for r in labels if results.names[r] == row["name"] and labels[r]["split"] == cell["split"]]
+            values = last.loc[runs, "accuracy"]
+            assert len(values) == 2
+            assert cell["mean"] == f"{values.mean():.4f}"
+            assert cell["deviation"] == f"{values.std(ddof=1):.4f}"
+
+
+def test_the_best_of_each_column_is_bold_and_darkest(results: tacit.Results) -> None:
+    page = contents(results)
+    for table, better in ((page["comparison"][0], max), (page["fairness"][1], min)):  # accuracy, spread
+        for k in range(2):
+            column = [row["cells"][k] for row in table["rows"]]
+            best = better(float(cell["mean"]) for cell in column)
+            assert all(float(cell["mean"]) == pytest.approx(best, abs=1e-4) for cell in column if cell["best"])
+            assert any(cell["best"] for cell in column)
+        cells = [cell for row in table["rows"] for cell in row["cells"]]
+        assert better(cells, key=lambda cell: float(cell["mean"]))["shade"] == pytest.approx(1)
+        assert {cell["shade"] for cell in cells} >= {0.0, 1.0}
+
+
+def test_the_reference_is_no_row_but_a_line_of_its_own(results: tacit.Results) -> None:
+    page = contents(results)
+    assert [row["name"] for row in page["comparison"][0]["rows"]] == ["fedavg", "fedprox(mu=0.1)", "fedprox(mu=10)"]
+    central = last_records(results)["accuracy"][[run for run in results.runs if results.runs[run].centralised]]
+    assert page["reference"] == f"{central.mean():.4f} ± {central.std():.4f}"
+    assert "all data in one place" in render(results)
+
+
+def test_costs_are_means_of_a_method_s_runs(results: tacit.Results) -> None:
+    costs = {row["method"]: row for row in contents(results)["costs"]}
+    summary = results.summary()
+    mine = summary[summary["run"].map(results.names) == "fedavg"]
+    assert float(costs["fedavg"]["up"]) == pytest.approx(mine["bytes_up"].mean() / 1e6, rel=1e-2)
+    assert float(costs["fedavg"]["per_mb"]) == pytest.approx(mine["accuracy_per_mb"].mean(), rel=1e-2)
+    assert costs["fedavg"]["rounds"] == "4"
+
+
+def test_comparison_csv_holds_every_table(results: tacit.Results) -> None:
+    found = pd.read_csv(results.folder / "comparison.csv").set_index(["metric", "method", "split"])
+    for metric in ("accuracy", "worst", "spread"):
+        for statistic in ("mean", "std"):
+            table = results.table(metric, statistic)
+            for method in table.index:
+                for split in table.columns:
+                    if (metric, method, split) in found.index:
+                        assert found.loc[(metric, method, split), statistic] == pytest.approx(table.loc[method, split])
+    assert set(found["seeds"]) == {2}
+
+
+def test_very_many_curves_are_thinned_and_the_page_says_so(
+    results: tacit.Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert chart_data(results)["clients_note"] == ""
+    monkeypatch.setattr(curves, "MOST_VALUES", 50)
+    monkeypatch.setattr(curves, "MOST_CLIENTS", 2)
+    data = chart_data(results)
+    assert {curve["seed"] for curve in data["clients"]} == {0}
+    assert {len(curve["names"]) for curve in data["clients"]} == {2}
+    assert data["clients_note"] == "seed 0, the first 2 of 3 clients"
+    assert "seed 0, the first 2 of 3 clients" in render(results)
+
+
+@pytest.mark.parametrize(("length", "most"), [(5, 10), (10, 10), (11, 10), (1000, 7), (2, 2)])
+def test_thinning_keeps_the_first_and_the_last_round(length: int, most: int) -> None:
+    kept = curves._thinned(length, most)
+    assert kept[0] == 0
+    assert kept[-1] == length - 1
+    assert len(kept) == min(length, most)
+    assert kept == sorted(set(kept))
+
+
+def test_a_study_that_has_just_begun_has_a_page(results: tacit.Results, tmp_path: Path) -> None:
+    for name in ("study.yaml", "runs.json", "splits.json"):
+        (tmp_path / name).write_text((results.folder / name).read_text())
+    begun = tacit.Results(tmp_path)
+    assert "No round is done yet" in render(begun)
+    whole = (results.folder / "history.jsonl").read_text()
+    (tmp_path / "history.jsonl").write_text(whole[: len(whole) // 2])  # its last line is half written
+    half = tacit.Results(tmp_path)
+    page = contents(half)
+    assert 0 < page["done"] < page["runs"]
+    assert half.write_report().exists()
+
+
+def test_versions_are_those_of_the_run_and_not_of_the_report(results: tacit.Results, tmp_path: Path) -> None:
+    noted = json.loads((results.folder / "environment.json").read_text())
+    assert noted[0]["tacit"] == tacit.__version__
+    assert noted[0]["threads"] >= 1
+    for path in results.folder.iterdir():
+        if path.is_file():
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "environment.json").write_text(json.dumps([{**noted[0], "torch": "1.2.3"}, noted[0]]))
+    page = render(tacit.Results(tmp_path))
+    assert re.search(r"Run with tacit .* torch 1\.2\.3", page)
+    assert "Resumed with tacit" in page
+
+
+def test_the_page_holds_the_study_as_it_can_be_run_again(results: tacit.Results, tmp_path: Path) -> None:
+    import html
+
+    shown = re.search(r'<pre id="study"[^>]*>(.*?)</pre>', render(results), re.DOTALL)
+    assert shown
+    (tmp_path / "again.yaml").write_text(html.unescape(shown[1]))
+    again = tacit.Study.from_file(tmp_path / "again.yaml")
+    assert again.to_yaml() == results.study.to_yaml()
+
+
+def test_a_run_that_diverged_has_no_place_in_its_cell(tmp_path: Path) -> None:
+    rates = {"name": "sgd", "lr": [0.1, 1e30]}
+    made = tacit.run({**STUDY, "model": "mlp", "optimiser": rates, "algorithm": "fedavg", "seed": 0}, tmp_path / "a")
+    page = contents(made)
+    rows = {row["name"]: row["cells"] for row in page["comparison"][0]["rows"]}
+    wild = next(name for name in rows if "1e+30" in name)
+    assert [cell["mean"] for cell in rows[wild]] == ["", ""]
+    assert [one["status"] for one in page["stopped"]] == ["diverged"] * len(page["stopped"])
+    assert page["stopped"]
