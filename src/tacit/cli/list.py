@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from tacit.cli.completion import complete_family
+from tacit.cli.options import Json
 from tacit.core.errors import StudyError, suggest
 from tacit.core.registry import FAMILIES, Registered
 
@@ -27,7 +28,7 @@ def list_methods(
             help="algorithms, splits, datasets, ...; all of them if left out.", autocompletion=complete_family
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the names alone, one per line.")] = False,
 ) -> None:
     """List algorithms, splits, data sets and everything else a study can name."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit.cli.options import Json, Quiet
 from tacit.core.errors import StudyError
 from tacit.core.files import replacing
 
@@ -27,10 +28,8 @@ def new_study(
     target: Annotated[str | None, typer.Option(help="The table's column to predict.")] = None,
     client: Annotated[str | None, typer.Option(help="The table's column that says whose row it is.")] = None,
     drop: Annotated[list[str] | None, typer.Option(help="A column of the table to leave out; may be repeated.")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the file's name and the encoding for machines.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write a commented study file to start from."""
     if path.exists() and not force:

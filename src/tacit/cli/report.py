@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
+from tacit.cli.options import Json, Quiet
+
 
 def report_command(
     folder: Annotated[Path, typer.Argument(help="A study's folder, finished or not.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the files' names for machines.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write the report, the tables and the figures of a study, also of one that is still going."""
     from tacit.report.results import Results

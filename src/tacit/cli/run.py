@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tacit.cli.completion import complete_study
+from tacit.cli.options import Data, Json, Quiet, StudyArguments
 from tacit.cli.signals import Terminated, terminable
 from tacit.core.errors import StudyError
 
@@ -24,20 +24,13 @@ MANY_ROWS = 12  # of a comparison; beyond them only the first table is printed
 
 
 def run_command(
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[STUDY.yaml] [key=value]...",
-            help="A study file (none: the built-in study) and overrides.",
-            autocompletion=complete_study,
-        ),
-    ] = None,
+    arguments: StudyArguments = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the study in this folder.")] = None,
     out: Annotated[Path | None, typer.Option(help="The folder for the results; by default a new one in runs/.")] = None,
-    data: Annotated[str | None, typer.Option(help="A folder with data files; also TACIT_DATA.")] = None,
+    data: Data = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary for machines.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a study: all its algorithms on all its splits, ending in a report."""
     import tacit

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tacit.cli.completion import complete_study
+from tacit.cli.options import Data, Json, Quiet, StudyArguments
 from tacit.cli.run import read_study
 from tacit.core.errors import StudyError
 
@@ -17,20 +17,13 @@ if TYPE_CHECKING:
 
 
 def splits_command(
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[STUDY.yaml] [key=value]...",
-            help="A study file (none: the built-in study) and overrides.",
-            autocompletion=complete_study,
-        ),
-    ] = None,
+    arguments: StudyArguments = None,
     out: Annotated[Path | None, typer.Option(help="The folder for the pictures; by default splits/<name>.")] = None,
-    data: Annotated[str | None, typer.Option(help="A folder with data files; also TACIT_DATA.")] = None,
+    data: Data = None,
     parties: Annotated[int | None, typer.Option(help="Also divide the columns among so many parties.")] = None,
     overlap: Annotated[float, typer.Option(help="The share of people whom all parties know.")] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the counts for machines.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Draw how a study divides its data: labels and sizes per client, example pictures, columns per party."""
     from tacit.report.splits import Splits

@@ -8,13 +8,15 @@ from typing import Annotated
 
 import typer
 
+from tacit.cli.options import Json, Quiet
+
 
 def watch_command(
     folder: Annotated[Path, typer.Argument(help="The folder of a study that is running.")],
     port: Annotated[int, typer.Option(help="The port on localhost; 0 takes a free one.")] = 8311,
     browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the address for machines.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Serve a study's report on localhost and keep it up to date, until Ctrl-C."""
     import webbrowser

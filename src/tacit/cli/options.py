@@ -1,0 +1,21 @@
+"""Arguments and options that several commands have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tacit.cli.completion import complete_study
+
+StudyArguments = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[STUDY.yaml] [key=value]...",
+        help="A study file (none: the built-in study) and overrides.",
+        autocompletion=complete_study,
+    ),
+]
+Data = Annotated[str | None, typer.Option(help="A folder with data files; also TACIT_DATA.")]
+Json = Annotated[bool, typer.Option("--json", help="Print for machines.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
