@@ -12,7 +12,6 @@ StudyArguments = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[STUDY.yaml] [key=value]...",
-        help="A study file (none: the built-in study) and overrides.",
         autocompletion=complete_study,
     ),
 ]

@@ -32,7 +32,10 @@ def run_command(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a study: all its algorithms on all its splits, ending in a report."""
+    """Run a study: all its algorithms on all its splits, ending in a report.
+
+    STUDY.yaml is a study file, without one it is the built-in study; key=value changes a setting, as in rounds=5.
+    """
     import tacit
     from tacit.cli.progress import display
 

@@ -25,7 +25,10 @@ def splits_command(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Draw how a study divides its data: labels and sizes per client, example pictures, columns per party."""
+    """Draw how a study divides its data: labels and sizes per client, example pictures, columns per party.
+
+    STUDY.yaml is a study file, without one it is the built-in study; key=value changes a setting, as in split=iid.
+    """
     from tacit.report.splits import Splits
 
     study = read_study(arguments or [])
