@@ -70,11 +70,12 @@ def _listener() -> OnEvent:
 
 
 def _warn(event: Event) -> None:
-    """Cautions become Python's warnings."""
+    """Cautions become Python's warnings, at the caller's line."""
     from tacit.core.events import Warned
+    from tacit.core.own_code import outside
 
     if isinstance(event, Warned):
-        warnings.warn(event.text, stacklevel=5)
+        warnings.warn(event.text, stacklevel=outside())
 
 
 @contextmanager

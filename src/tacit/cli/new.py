@@ -28,17 +28,29 @@ def new_study(
     target: Annotated[str | None, typer.Option(help="The table's column to predict.")] = None,
     client: Annotated[str | None, typer.Option(help="The table's column that says whose row it is.")] = None,
     drop: Annotated[list[str] | None, typer.Option(help="A column of the table to leave out; may be repeated.")] = None,
+    category: Annotated[
+        list[str] | None, typer.Option(help="A numeric column that is really a category; may be repeated.")
+    ] = None,
+    date: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=FORMAT", help="How a column's dates are written: visit=%d/%m/%Y."),
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="classification or regression; by default the target decides.")
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a commented study file to start from."""
     if path.exists() and not force:
         raise StudyError(f"{path} exists already; name another file, or overwrite it with --force")
-    if (target or client or drop) and not table:
-        raise StudyError("--target, --client and --drop name columns of a table; name it too: --table my.csv")
+    if (target or client or drop or category or date or task) and not table:
+        raise StudyError("--target, --client and the like are about a table; name it too: --table my.csv")
     if table and not target:
         raise StudyError(f"which column of {table} is to be predicted? name it with --target")
-    wanted = {"path": table, "target": target, "client": client, "drop": drop}
+    dates = dict(one.partition("=")[::2] for one in date or ())
+    wanted: dict[str, Any] = {"path": table, "target": target, "client": client, "drop": drop, "categories": category}
+    wanted |= {"dates": dates, "task": task}
     settings = {"name": "table"} | {key: value for key, value in wanted.items() if value}
     data = _read(settings) if table else None
     chosen = CHOSEN | (_choose(data, settings) if data else {})

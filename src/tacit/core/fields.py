@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import types
 import typing
 from collections.abc import Mapping
@@ -134,6 +135,8 @@ def _scalar(value: Any, wanted: type) -> Any:
         return float(value)  # YAML reads 1e-3 as text
     if wanted is int and not isinstance(value, bool) and isinstance(value, int | float) and int(value) == value:
         return int(value)
+    if wanted is str and isinstance(value, os.PathLike):
+        return os.fspath(value)
     if isinstance(value, wanted) and not (wanted is int and isinstance(value, bool)):
         return value
     raise TypeError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator, Sequence
@@ -42,6 +43,14 @@ def summarise(error: BaseException) -> str:
     """An exception in one line, as the last line of its traceback has it."""
     said = " ".join(str(error).split())
     return f"{type(error).__name__}: {_cut(said)}" if said else type(error).__name__
+
+
+def outside() -> int:
+    """How many frames above the caller of this function the code is that called tacit, for `warnings.warn`."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and Path(frame.f_code.co_filename).is_relative_to(PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _explanation(error: Exception, guests: Sequence[str]) -> str | None:

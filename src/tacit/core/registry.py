@@ -22,6 +22,7 @@ import functools
 import importlib
 import inspect
 import pkgutil
+import re
 from abc import ABC
 from collections.abc import Mapping
 from pathlib import Path
@@ -79,7 +80,7 @@ class Registered(ABC):
             return found
         known = cls.known()
         if name not in known:
-            raise StudyError(f"no {cls.singular()} is called {name!r}; {_dotted(name) or suggest(name, known)}")
+            raise StudyError(f"no {cls.singular()} is called {name!r}; {_meant(name, known) or suggest(name, known)}")
         return known[name]
 
     @classmethod
@@ -147,6 +148,8 @@ class Registered(ABC):
 def import_object(path: str) -> Any:
     """What `package.module:name` names."""
     module, colon, name = path.partition(":")
+    if module.endswith(".py"):
+        raise StudyError(f"cannot import {path!r}; write {module.removesuffix('.py')}:{name}, without .py")
     if not (colon and module and name):
         example = _dotted(path) or "expected package.module:name"
         raise StudyError(f"cannot import {path!r}; {example}")
@@ -163,6 +166,17 @@ def import_object(path: str) -> Any:
         raise StudyError(f"cannot import {path!r}: {error.msg} ({at})") from error
     except (Exception, SystemExit) as error:  # whatever the user's module raises
         raise StudyError(f"cannot import {path!r}: its module raised {summarise(error)}") from error
+
+
+def _meant(name: str, known: Mapping[str, Any]) -> str | None:
+    """What a text that is no name was probably meant as."""
+    if name.endswith((".csv", ".tsv", ".parquet")):
+        return f"a file is {{name: table, path: {name}, target: column}}"
+    words = [word for word in re.split(r"[,\s]+", name) if word]
+    if len(words) > 1 and words[0] in known:
+        settings = ", ".join(word.replace("=", ": ") for word in words[1:])
+        return f"write [{', '.join(words)}]" if words[1] in known else f"write {{name: {words[0]}, {settings}}}"
+    return _dotted(name)
 
 
 def _dotted(path: str) -> str | None:

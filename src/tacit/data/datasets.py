@@ -47,7 +47,8 @@ class Bundled(Source):
         import sklearn.datasets
 
         found = getattr(sklearn.datasets, self.loader)()
-        return split_off_test(self.name, found.data, found.target, [str(name) for name in found.target_names])
+        made = split_off_test(self.name, found.data, found.target, [str(name) for name in found.target_names])
+        return replace(made, columns=tuple(map(str, found.feature_names)))
 
 
 @dataclass(frozen=True)

@@ -82,12 +82,17 @@ class Encoding:
         for name in (*stated, *categories):
             if name not in map(str, frame.columns):
                 raise DataError(f"there is no column {name!r} to encode; {suggest(name, map(str, frame.columns))}")
-        columns = []
+        columns, refused = [], []
         for label, values in frame.items():
             name = str(label)
-            kind = recognise(name, values, stated.get(name), name in categories)
-            learn: dict[str, Any] = {"format": stated.get(name)} if kind is Date else {}
-            columns.append(kind.fit(name, values, **learn))
+            try:
+                kind = recognise(name, values, stated.get(name), name in categories)
+                learn: dict[str, Any] = {"format": stated.get(name)} if kind is Date else {}
+                columns.append(kind.fit(name, values, **learn))
+            except DataError as error:
+                refused.append(str(error))
+        if refused:  # all of them at once, so that they can be mended at once
+            raise DataError("; ".join(refused))
         return cls(tuple(columns), **about)
 
     @property

@@ -31,6 +31,8 @@ def reading(path: Path, kind: str) -> Iterator[None]:
         yield
     except PermissionError:
         raise DataError(f"{path} may not be read; check its permissions") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not in UTF-8; save it as CSV UTF-8, as spreadsheets call it") from None
     except DataError:
         raise
     except Exception as error:  # a damaged file can fail anywhere in the library that reads it
@@ -90,7 +92,7 @@ def read_table(path: Path) -> Any:
             return pd.read_csv(path, sep="\t")
         if path.suffix in (".csv", ".txt", ".gz"):
             return pd.read_csv(path, **_marks(path))
-        raise ValueError("expected a name that ends in .csv, .tsv or .parquet")
+        raise ValueError("expected a name that ends in .csv, .tsv or .parquet; save it as one of these")
 
 
 def _marks(path: Path) -> dict[str, Any]:
@@ -98,7 +100,10 @@ def _marks(path: Path) -> dict[str, Any]:
     stated: Any = {"mode": "rt", "encoding": "utf-8-sig", "errors": "replace"}
     with gzip.open(path, **stated) if path.suffix == ".gz" else path.open(**stated) as file:
         lines = [line for _, line in zip(range(SNIFFED_LINES), file, strict=False)]
-    if not lines or lines[0].count(";") <= lines[0].count(","):
+    head = lines[0] if lines else ""
+    if head.count("\t") > max(head.count(","), head.count(";")):
+        return {"sep": "\t"}
+    if head.count(";") <= head.count(","):
         return {"sep": ","}
     cells = [cell.strip(' "\n') for line in lines[1:] for cell in line.split(";")]
     commas, points = (sum(bool(re.fullmatch(rf"[-+]?\d+{mark}\d+", cell)) for cell in cells) for mark in (",", r"\."))

@@ -13,6 +13,9 @@ from tacit.data.features import Category, Column, Date, Number, as_text
 
 ISO = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}.*)?")
 OTHER_DATE = re.compile(r"(\d{1,4})([/.-])(\d{1,2})\2(\d{1,4})([T ]\d{1,2}:\d{2}(:\d{2})?)?")
+DRESSED_NUMBER = re.compile(r"[-+]?[€$£]?\s?\d[\d.,' ]*\s?(%|€|\$|£)?")
+WORDY_DATE = re.compile(r"(\w{3,9},? )?(\d{1,2}\.? )?[^\W\d]{3,9}\.? (\d{1,2},? )?\d{2,4}")
+MOST = 0.9  # of a column's texts, to be taken for what they look like
 FEW = 10  # different texts that no one takes for names or numbers of people
 NEARLY_ALL = 0.8  # as many different texts as rows, to be taken for those
 
@@ -27,6 +30,8 @@ def recognise(name: str, values: pd.Series[Any], format: str | None, category: b
         return Number
     if values.dtype.kind in "mc":
         raise DataError(f"column {name} holds {values.dtype}; turn it into numbers, or list it under drop")
+    if values.dtype == object and any(isinstance(value, list | dict | set | np.ndarray) for value in values):
+        raise DataError(f"column {name} holds lists; turn it into plain columns, or list it under drop")
     texts = [text for text in as_text(values) if text is not None]
     return _recognise_text(name, texts) if texts else Category
 
@@ -43,12 +48,25 @@ def _recognise_text(name: str, texts: list[str]) -> type[Column]:
     if _mostly(name, texts, (~np.isnan(read)).tolist(), "numbers"):
         return Number
     different = len(set(texts))
+    _refuse_dressed(name, texts)
     if different > FEW and different > NEARLY_ALL * len(texts):
         raise DataError(
             f"column {name} has {different} different texts in {len(texts)} training rows, as names and ids do,"
-            f" and nothing can be learnt from it; add drop: [{name}], or --drop {name} to tacit new"
+            f" and nothing can be learnt from it; add drop: [{name}]"
         )
     return Category
+
+
+def _refuse_dressed(name: str, texts: list[str]) -> None:
+    """Numbers and dates that people read as such and a computer does not: 0,13 or 5 % or 1 Jan 2020."""
+    for what, shape in (("numbers", DRESSED_NUMBER), ("dates", WORDY_DATE)):
+        like = [text for text in texts if shape.fullmatch(text)]
+        if len(like) > MOST * len(texts) and len(set(like)) > 2:
+            plain = "1234.5" if what == "numbers" else "2026-01-31"
+            raise DataError(
+                f"column {name} looks like {what} such as {like[0]!r}; write them as {plain}, or add"
+                f" {'categories' if what == 'numbers' else 'drop'}: [{name}]"
+            )
 
 
 def _mostly(name: str, texts: list[str], fits: list[bool], what: str) -> bool:

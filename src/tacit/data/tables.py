@@ -99,6 +99,8 @@ class Table(Source, name="table"):
         known = list(table.columns)
         if not len(table):
             raise DataError(f"{self.path} holds no rows, only the columns {', '.join(known)}")
+        if len(known) == 1 and self.target not in known:
+            raise DataError(f"{self.path}: each line was read as one column, {known[0]!r}; separate cells with commas")
         if (index := "Unnamed: 0") in known and index not in self.drop:
             raise DataError(
                 f"{self.path} has a column without a name, as pandas writes its index; add drop: ['{index}']"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -87,7 +87,7 @@ def local_metrics(simulation: Simulation, state: RunState, replies: Sequence[Rep
         for k, (test, whole) in enumerate(zip(tested, central, strict=True))
     ]
     known = _honest_scores(state, tested)
-    spread = statistics.pstdev(known) if known else None
+    spread = float(np.std(known)) if known else None
     central_mean = _average(_honest_scores(state, central))
     means = {f"local_{score.name}": _average(known), f"central_{score.name}": central_mean}
     return {**means, "worst": min(known, default=None), "spread": spread, "clients": clients}
@@ -152,11 +152,13 @@ def _personal_tests(simulation: Simulation, state: RunState) -> Tests:
 
 
 def _honest_scores(state: RunState, tests: Tests) -> list[float]:
-    return [score for k, (_, score) in enumerate(tests) if score is not None and k not in state.attackers]
+    """Of the clients that have a finite one: a model about to diverge may have none on some test."""
+    scores = [score for k, (_, score) in enumerate(tests) if score is not None and k not in state.attackers]
+    return [score for score in scores if math.isfinite(score)]
 
 
 def _average(values: list[float]) -> float | None:
-    return statistics.fmean(values) if values else None
+    return float(np.mean(values)) if values else None
 
 
 def _mean_pair(score: Score, loss: Tensor, hit: Tensor) -> tuple[float | None, float | None]:

@@ -10,10 +10,22 @@ from typing import Any
 from tacit.core.fields import field_types
 from tacit.core.registry import Registered
 from tacit.data.datasets import Source
-from tacit.engines.naming import label_runs, row_names
+from tacit.engines.naming import label_runs
 from tacit.engines.study import SETTINGS, Run, Study, expand
 
-ALWAYS = ("dataset", "model", "clients", "optimiser", "rounds", "local_epochs", "batch_size", "seed")
+ALWAYS = (
+    "dataset",
+    "model",
+    "split",
+    "clients",
+    "algorithm",
+    "optimiser",
+    "rounds",
+    "local_epochs",
+    "batch_size",
+    "seed",
+)
+ELSEWHERE = ("algorithm", "split", "seed", "attackers", "dataset", "clients")  # settings with a place of their own
 NAMED = 6  # of a longer list the sentence tells the number
 
 
@@ -21,15 +33,18 @@ def ask(study: Study) -> str:
     """The study's question, in a sentence.
 
     >>> ask(Study(algorithm=["fedavg", "fedprox"], split=["iid", "label_dirichlet"]))
-    'How do fedavg and fedprox compare on digits, divided among 4 clients by iid and label_dirichlet?'
+    'How do fedavg and fedprox compare on digits, divided among 4 clients by iid and label_dirichlet(beta=0.5)?'
     """
-    every, runs = study.runs(), _proper(study)
-    names = row_names(label_runs(every))
-    methods = list(dict.fromkeys(name for name, run in zip(names, every, strict=True) if not run.centralised))
+    runs = _proper(study)
+    labels = label_runs(runs)
+    methods = list(dict.fromkeys(label["algorithm"] for label in labels))
+    others = [key for key in labels[0] if key not in ELSEWHERE]
+    varied = [f"{key} {listed([str(label[key]) for label in labels], 'values')}" for key in others]
     data = listed([_data_name(run.dataset) for run in runs], "data sets")
     clients = listed([str(run.clients) for run in runs], "numbers of", last="or")
-    splits = listed(["owner" if run.split.by == "owners" else short(run.split) for run in runs], "splits")
+    splits = listed(["owner" if run.split.by == "owners" else short(run.split, full=True) for run in runs], "splits")
     compared = f"do {listed(methods, 'methods')} compare" if len(methods) > 1 else f"well does {methods[0]} learn"
+    compared += f", with {' and '.join(varied)}," if varied else ""
     lies = [short(run.attackers) for run in runs]
     attacks = f", with attackers {listed(lies, 'kinds of attack')}" if any(run.attackers.count for run in runs) else ""
     return f"How {compared} on {data}, divided among {clients} clients by {splits}{attacks}?"
@@ -52,7 +67,7 @@ def settings(study: Study) -> tuple[list[tuple[str, str]], list[tuple[str, str]]
 
 
 def short(value: Any, *, full: bool = False) -> str:
-    """A setting as people write it: a method's name with the fields that are not the defaults; if full, all floats."""
+    """A setting as people write it: a method's name with what is not the default; if full, its numbers too."""
     if isinstance(value, Registered):
         shown = [f.name for f in fields(value) if not _usual(value, f, full)]  # type: ignore[arg-type]
         inner = ", ".join(f"{name}={short(getattr(value, name))}" for name in shown)
@@ -82,7 +97,8 @@ def _proper(study: Study) -> list[Run]:
 
 def _usual(value: Registered, field: Any, full: bool) -> bool:
     found = getattr(value, field.name)
-    if full and isinstance(found, float) and found:
+    first = field.name == fields(value)[0].name  # type: ignore[arg-type]
+    if full and found and (isinstance(found, float) or (first and isinstance(found, int | tuple))):
         return False
     default = field.default_factory() if field.default_factory is not MISSING else field.default
     return bool(found == default)

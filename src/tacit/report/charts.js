@@ -1,7 +1,15 @@
 "use strict";
 // Charts as SVG: lines with bands, grouped bars, strips of dots and shaded matrices. Colours are CSS classes c0 to c7.
 
-const WIDTH = 400, HEIGHT = 250, LEFT = 52, RIGHT = 12, TOP = 10, BOTTOM = 38;
+const LEFT = 58, RIGHT = 12, TOP = 10, BOTTOM = 38;
+let WIDTH = 400, HEIGHT = 250;
+
+// Few panels are drawn larger, so that letters have one size whatever the number of panels.
+const isFew = (panels) => panels <= 2 || panels === 4;
+
+function fit(panels) {
+  [WIDTH, HEIGHT] = isFew(panels) && window.innerWidth > 900 ? [570, 310] : [400, 250];
+}
 
 function make(kind, attributes = {}, ...children) {
   const drawn = ["svg", "g", "path", "line", "text", "circle", "rect", "title"].includes(kind);
@@ -14,7 +22,7 @@ function make(kind, attributes = {}, ...children) {
 function short(value, digits = 4) {
   if (value === null || value === undefined) return "";
   if (value !== 0 && (Math.abs(value) >= 1e6 || Math.abs(value) < 1e-4)) return value.toExponential(2);
-  return Number(value.toPrecision(digits)).toLocaleString("en");
+  return value.toLocaleString("en", { maximumSignificantDigits: digits });
 }
 
 function ticks(low, high, wanted = 5) {
@@ -29,8 +37,8 @@ function ticks(low, high, wanted = 5) {
 
 function logTicks(low, high) {
   const found = [];
-  const few = high / low > 50;
-  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
+  const few = high / low > 50, every = Math.ceil(Math.log10(high / low) / 6);
+  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += few ? every : 1) {
     for (const factor of few ? [1] : [1, 2, 5]) {
       const value = factor * 10 ** power;
       if (value >= low * 0.999 && value <= high * 1.001) found.push(value);
@@ -39,7 +47,7 @@ function logTicks(low, high) {
   return found.length > 1 ? found : [low, high];
 }
 
-function scale(values, from, to, { log = false, zero = false } = {}) {
+function scale(values, from, to, { log = false, zero = false, whole = false } = {}) {
   const known = values.filter((value) => value !== null && Number.isFinite(value) && (!log || value > 0));
   let low = zero ? 0 : Math.min(...known), high = Math.max(...known);
   if (!known.length) [low, high] = [log ? 1 : 0, 10];
@@ -49,7 +57,8 @@ function scale(values, from, to, { log = false, zero = false } = {}) {
   high += zero ? high * 0.05 : pad;
   const turn = log ? Math.log10 : (value) => value;
   const at = (value) => from + ((turn(value) - turn(low)) / (turn(high) - turn(low))) * (to - from);
-  return { at, low, high, ticks: log ? logTicks(low, high) : ticks(low, high) };
+  const marks = log ? logTicks(low, high) : ticks(low, high);
+  return { at, low, high, ticks: whole ? marks.filter(Number.isInteger) : marks };
 }
 
 function axes(x, y, xLabel, yLabel) {
@@ -90,8 +99,10 @@ function envelope(points, x, y) {
 
 // lines: [{name, style, points: [[x, y, low, high], ...]}]; a style is a list of classes such as "c2 d1".
 function linePanel({ title, lines, xLabel, yLabel, xs, ys, logX = false, logY = false }) {
-  const x = scale(xs, LEFT, WIDTH - RIGHT, { log: logX });
+  const x = scale(xs, LEFT, WIDTH - RIGHT, { log: logX, whole: xLabel === "round" });
   const y = scale(ys, HEIGHT - BOTTOM, TOP, { log: logY });
+  const height = y.at;
+  y.at = (value) => Math.max(TOP - 3, Math.min(HEIGHT - BOTTOM, height(value)));  // what is off the scale stays at its edge
   const label = `${yLabel} by ${xLabel}, ${title}: ${lines.length} lines`;
   const picture = make("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label, tabindex: 0 });
   picture.append(axes(x, y, xLabel, yLabel));
@@ -202,27 +213,27 @@ function barPanel({ title, groups, series, xLabel, yLabel, high }) {
 
 // rows: [{name, style, values, mean}]: a dot for every value and a bar at their mean.
 function stripPanel({ title, rows, xLabel, xs }) {
-  const height = TOP + 22 * rows.length + BOTTOM, names = 130;
-  const x = scale(xs, names, WIDTH - RIGHT);
+  const height = TOP + 36 * rows.length + BOTTOM;
+  const x = scale(xs, LEFT / 2, WIDTH - RIGHT);
   const label = `${xLabel} of every client, ${title}: ${rows.map(({ name, mean }) => `${name} ${short(mean, 3)}`).join(", ")}`;
   const picture = make("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": label });
   for (const value of x.ticks) {
     picture.append(make("line", { x1: x.at(value), x2: x.at(value), y1: TOP, y2: height - BOTTOM, class: "grid" }));
     picture.append(make("text", { x: x.at(value), y: height - BOTTOM + 15, "text-anchor": "middle" }, short(value, 3)));
   }
-  picture.append(make("text", { x: (names + WIDTH) / 2, y: height - 5, "text-anchor": "middle" }, xLabel));
+  picture.append(make("text", { x: WIDTH / 2, y: height - 5, "text-anchor": "middle" }, xLabel));
   rows.forEach(({ name, style, values, mean }, k) => {
-    const middle = TOP + 22 * k + 11;
-    const text = name.length > 20 ? `${name.slice(0, 19)}…` : name;
-    picture.append(make("text", { x: names - 8, y: middle + 4, "text-anchor": "end" }, text));
-    picture.append(make("line", { x1: names, x2: WIDTH - RIGHT, y1: middle, y2: middle, class: "grid" }));
+    const middle = TOP + 36 * k + 26;
+    picture.append(make("text", { x: LEFT / 2, y: middle - 12 }, name));
+    picture.append(make("line", { x1: LEFT / 2, x2: WIDTH - RIGHT, y1: middle, y2: middle, class: "grid" }));
     for (const { who, value } of values) {
-      const dot = make("circle", { cx: x.at(value), cy: middle, r: 4, class: `dot ${style}` });
+      const dot = make("circle", { cx: Math.max(LEFT / 2, x.at(value)), cy: middle, r: 4, class: `dot ${style}` });
       dot.append(make("title", {}, `${name}, ${who}: ${short(value)}`));
       picture.append(dot);
     }
     if (values.length) {
-      picture.append(make("line", { x1: x.at(mean), x2: x.at(mean), y1: middle - 9, y2: middle + 9, class: "mean" }));
+      const place = Math.max(LEFT / 2, x.at(mean));
+      picture.append(make("line", { x1: place, x2: place, y1: middle - 8, y2: middle + 8, class: "mean" }));
     }
   });
   return make("figure", { class: "panel" }, make("figcaption", {}, title), picture);

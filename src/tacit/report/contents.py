@@ -11,9 +11,11 @@ from tacit.engines.question import ask, settings
 from tacit.report.curves import SCORES, chart_data, is_reference
 from tacit.report.results import Results
 
+LEAST_WIDTH = 0.05  # of a score's shades: smaller differences stay pale
+FEW_TESTS = 10  # samples of a client's local test, of which a share says little
 LOWEST_IS_BEST = {"backdoor", "spread", "loss", "rmse"}
 LEGEND = {
-    "best": "What stopping at the right moment would have given: the best of all rounds.",
+    "best": "The best of all rounds. It is chosen on the test set, so it flatters.",
     "local": "The mean of the clients' local test results, with a model of their own where they have one.",
     "central": "The same clients and samples, all with the global model.",
     "backdoor": "The share of triggered test samples that are taken for the attackers' target; the lowest in bold.",
@@ -36,8 +38,10 @@ def contents(results: Results) -> dict[str, Any]:
         "done": int(done),
         "seeds": results.seeds,
         "score": SCORES[score],
-        "cautions": results.cautions,
+        "cautions": [*results.cautions, *_small_tests(results)],
+        "waiting": _waiting(results),
         "stopped": _stopped(summary),
+        "diverged": len(summary) > 0 and bool((summary["status"] == "diverged").any()),
         "comparison": [_table(results, metric, title) for metric, title in _compared(results).items()],
         "fairness": [_table(results, metric, title) for metric, title in _fair(results).items()],
         "reference": _reference(results),
@@ -68,36 +72,60 @@ def _fair(results: Results) -> dict[str, str]:
 
 
 def _table(results: Results, metric: str, title: str) -> dict[str, Any]:
-    """The comparison, with the best of each column marked and a shade from 0 to 1 for every cell."""
+    """The comparison, with the best of each column marked and a shade from 0 to 1 for every cell.
+
+    A cell of which a run is still going, or not begun, says so and is not compared.
+    """
     central = [name for name in dict.fromkeys(results.names.values()) if is_reference(name)]
     means = results.table(metric).drop(index=central if len(central) < len(set(results.names.values())) else [])
     means = means.dropna(axis=1, how="all")
-    deviations, lowest = results.table(metric, "std"), metric in LOWEST_IS_BEST
-    best = means.min() if lowest else means.max()
+    deviations, lowest, going = results.table(metric, "std"), metric in LOWEST_IS_BEST, _going(results)
+    done = means.where(~pd.DataFrame({c: [(n, c) in going for n in means.index] for c in means}, index=means.index))
+    best = done.min() if lowest else done.max()
+    tied = done.nunique() < 2
     low, high = float(means.min().min()), float(means.max().max())
+    floor = max(low, -1.0) if metric.endswith("r2") else low  # one that goes astray would leave all others one shade
+    width = max(high - floor, LEAST_WIDTH if metric not in ("loss", "rmse") else 0.0)
 
     def cell(name: Any, column: Any) -> dict[str, Any]:
         mean, deviation = float(means.loc[name, column]), float(deviations.loc[name, column])
-        shade = 0.5 if high <= low or math.isnan(mean) else (mean - low) / (high - low)
+        shade = 0.0 if not width or math.isnan(mean) else min(1.0, max(0.0, (mean - floor) / width))
         return {
-            "mean": "" if math.isnan(mean) else f"{mean:.4f}",
-            "deviation": "" if math.isnan(mean) or math.isnan(deviation) else f"{deviation:.4f}",
-            "best": mean == best[column] and len(means) > 1,
+            "mean": "" if math.isnan(mean) else _digits(mean),
+            "deviation": "" if math.isnan(mean) or math.isnan(deviation) else _digits(deviation),
+            "best": bool(done.loc[name, column] == best[column] and not tied[column]),
             "shade": 1 - shade if lowest else shade,
             "split": column,
+            "going": going.get((name, column), ""),
         }
 
     rows = [{"name": name, "cells": [cell(name, column) for column in means.columns]} for name in means.index]
-    word = metric.split("_")[0]
+    ends = (high, floor) if lowest else (floor, high)
     return {
         "id": metric,
         "title": title,
-        "text": LEGEND.get(word, ""),
+        "text": LEGEND.get(metric.split("_")[0], ""),
         "columns": list(means.columns),
         "rows": rows,
         "reference": _reference(results) if metric == results.score else "",
-        "span": " to ".join(f"{end:.3f}" for end in ((high, low) if lowest else (low, high))) if low < high else "",
+        "span": " to ".join(_digits(end) for end in ends) if floor < high else "",
     }
+
+
+def _going(results: Results) -> dict[tuple[str, str], str]:
+    """The cells that are not final yet, and how far their runs have come."""
+    reached = {record["run"]: (record["round"], record["status"]) for record in results.records}
+    found: dict[tuple[str, str], list[str]] = {}
+    for id, run in results.runs.items():
+        round, status = reached.get(id, (0, "running"))
+        if status == "running":
+            place = (results.names[id], str(results.labels[id][results.columns]))
+            found.setdefault(place, []).append(f"round {round} of {run.rounds}")
+    return {place: texts[0] for place, texts in found.items()}
+
+
+def _digits(value: float) -> str:
+    return f"{value:.4f}" if abs(value) < 1e5 else f"{value:.3g}"
 
 
 def _reference(results: Results) -> str:
@@ -110,7 +138,7 @@ def _reference(results: Results) -> str:
     for name in central:
         for mean, spread in zip(means.loc[name], deviations.loc[name], strict=True):
             if not math.isnan(mean):
-                texts.append(f"{mean:.4f}" + ("" if math.isnan(spread) else f" ± {spread:.4f}"))
+                texts.append(_digits(mean) + ("" if math.isnan(spread) else f" ± {_digits(spread)}"))
     return ", ".join(texts)
 
 
@@ -138,6 +166,29 @@ def _costs(results: Results) -> list[dict[str, str]]:
             }
         )
     return rows
+
+
+def _small_tests(results: Results) -> list[str]:
+    """A word about clients whose local test is too small to tell much."""
+    sizes = {
+        (one.split, name): sum(one.test[k])
+        for one in results.portraits
+        for k, name in enumerate(one.clients)
+        if 0 <= sum(one.test[k]) < FEW_TESTS
+    }
+    if not sizes:
+        return []
+    (split, name), least = min(sizes.items(), key=lambda item: item[1])
+    return [
+        f"some clients test on fewer than {FEW_TESTS} samples (client {name} under {split} on {least}), so their own"
+        " results, the worst one and the spread say little"
+    ]
+
+
+def _waiting(results: Results) -> list[str]:
+    """Methods of which no run has begun."""
+    begun = {results.names[record["run"]] for record in results.records}
+    return [name for name in dict.fromkeys(results.names.values()) if name not in begun]
 
 
 def _privacy(summary: pd.DataFrame) -> list[dict[str, str]]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tacit.core.events import Event, RunFinished, StudyStarted, Warned
+from tacit.core.own_code import outside
 from tacit.engines.tally import Tally
 
 PAUSE = 0.25  # seconds from one drawing to the next
@@ -30,7 +31,7 @@ class Notebook:
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, Warned):
-            warnings.warn(event.text, stacklevel=5)
+            warnings.warn(event.text, stacklevel=outside())
             return
         self.tally.add(event)
         now = self.tally.clock()

@@ -5,8 +5,14 @@ let data;
 const hidden = { methods: new Set(), splits: new Set() };
 const chosen = {};
 
-// Two or four panels stand two in a row.
-const grid = (panels) => make("div", { class: panels.length === 2 || panels.length === 4 ? "panels pairs" : "panels" }, ...panels);
+// One, two or four panels are large and stand two in a row.
+const grid = (panels) => panels.length
+  ? make("div", { class: isFew(panels.length) ? "panels pairs" : "panels" }, ...panels)
+  : make("p", { class: "soft" }, "Nothing is chosen above.");
+
+// What goes far astray would flatten everything else: the scale follows the runs that did not diverge, R² from -1 on.
+const sane = (values) => (data.score === "r2" ? values.map((value) => (value === null ? null : Math.max(-1, value))) : values);
+const steady = (method, split) => !data.curves.some((curve) => curve.method === method && curve.split === split && curve.status === "diverged");
 
 const style = (place) => `c${place % 8} d${Math.floor(place / 8) % 4}`;
 const methodStyle = (name) => (data.references.includes(name) ? "reference" : style(data.methods.indexOf(name)));
@@ -45,7 +51,9 @@ function curvePanels(xKey, yKey, xLabel, yLabel) {
     return { title: split, lines: kept.map((line) => ({ ...line, points: line.points.filter(([x]) => xKey === "round" || x > 0) })) };
   });
   const all = panels.flatMap(({ lines }) => lines.flatMap(({ points }) => points));
-  const ys = all.flatMap(([, y, low, high]) => [y, low, high]).filter((value) => value !== null);
+  const calm = panels.flatMap(({ title, lines }) => lines.filter(({ name }) => steady(name, title)).flatMap(({ points }) => points));
+  const values = (calm.length ? calm : all).flatMap(([, y, low, high]) => [y, low, high]).filter((value) => value !== null);
+  const ys = yKey === "score" ? sane(values) : values;
   const sorted = [...ys].sort((a, b) => a - b);
   const logY = yKey === "loss" && sorted[0] > 0 && sorted.at(-1) > 50 * sorted[Math.floor(sorted.length / 2)];
   const common = { xLabel, yLabel, xs: all.map(([x]) => x), ys, logY, logX: xKey !== "round" };
@@ -54,6 +62,7 @@ function curvePanels(xKey, yKey, xLabel, yLabel) {
 
 function drawCurves(place, xKey, yKey, xLabel, yLabel) {
   const { panels, names } = curvePanels(xKey, yKey, xLabel, yLabel);
+  fit(panels.length);
   place.replaceChildren(
     legend(names.map((name) => ({ name, style: methodStyle(name) }))),
     grid(panels.map(linePanel)),
@@ -74,10 +83,13 @@ function drawClients(place) {
       mark: j && one.attackers.includes(k) ? "×" : "",
       points: one.round.map((round, r) => [round, one[kind][k][r], null, null]).filter(([, y], r) => y !== null || r > 0),
     })));
-    return { title: `${one.method}, ${one.split}`, lines };
+    return { title: `${one.method}, ${one.split}`, lines, calm: steady(one.method, one.split) };
   });
+  fit(panels.length);
   const all = panels.flatMap(({ lines }) => lines.flatMap(({ points }) => points));
-  const common = { xLabel: "round", yLabel: loss ? "local loss" : `local ${data.score_name}`, xs: all.map(([x]) => x), ys: all.map(([, y]) => y) };
+  const calm = panels.filter((panel) => panel.calm).flatMap(({ lines }) => lines.flatMap(({ points }) => points));
+  const values = (calm.length ? calm : all).map(([, y]) => y);
+  const common = { xLabel: "round", yLabel: loss ? "local loss" : `local ${data.score_name}`, xs: all.map(([x]) => x), ys: loss ? values : sane(values) };
   const most = Math.max(0, ...mine.map(({ names }) => names.length));
   const names = mine.find((one) => one.names.length === most)?.names ?? [];
   const items = most <= 16 ? names.map((name, k) => ({ name: clientName(name), style: style(k) })) : [];
@@ -102,7 +114,8 @@ function drawFairness(place) {
     return { name: method, style: methodStyle(method), values, mean };
   });
   const panels = shownSplits().map((split) => ({ title: split, rows: rowsOf(split) }));
-  const xs = panels.flatMap(({ rows }) => rows.flatMap(({ values }) => values.map(({ value }) => value)));
+  const xs = sane(panels.flatMap(({ rows }) => rows.flatMap(({ values }) => values.map(({ value }) => value))));
+  fit(panels.length);
   const xLabel = `local test ${data.score_name}`;
   place.replaceChildren(grid(panels.map((panel) => stripPanel({ ...panel, xs, xLabel }))));
 }
@@ -111,13 +124,14 @@ function drawPortraits(place) {
   const seed = seedOf(data.portraits), several = new Set(data.portraits.map(({ dataset }) => dataset)).size > 1;
   const splits = data.columns === "split" ? shownSplits() : null;
   const drawn = data.portraits.filter((one) => one.seed === seed && (!splits || splits.includes(one.split)));
+  fit(Infinity);
   const panels = drawn.flatMap((one) => {
     const title = `${several ? `${one.dataset}: ` : ""}${one.split}`;
     const levels = one.noise.some((level) => level > 0) ? `, noise ${one.noise.map((level) => short(level, 2)).join(", ")}` : "";
     const sides = ["train", "test"].map((side) => sharePanel(one, `${title}, ${side === "train" ? "train" : "local test"}`, one[side]));
     return [...sides, sizePanel(one, `${title}, sizes${levels}`)];
   });
-  const few = drawn.length && drawn.every((one) => isFew(one));
+  const few = drawn.length && drawn.every((one) => hasFew(one));
   const names = few ? drawn.reduce((most, one) => (one.clients.length > most.length ? one.clients : most), []) : [];
   place.replaceChildren(
     legend([...names.map((name, k) => ({ name: clientName(name), style: style(k) })), ...SIDES]
@@ -125,7 +139,7 @@ function drawPortraits(place) {
     make("div", { class: "panels" }, ...panels));
 }
 
-const isFew = (one) => one.clients.length <= 6 && one.clients.length * one.labels.length <= 80;
+const hasFew = (one) => one.clients.length <= 6 && one.clients.length * one.labels.length <= 80;
 
 const SIDES = [{ name: "train", style: "plain" }, { name: "local test", style: "reference" }];
 
@@ -137,7 +151,7 @@ function sizePanel(one, title) {
 }
 
 function sharePanel(one, title, counts) {
-  if (!isFew(one)) {
+  if (!hasFew(one)) {
     const values = counts.map((row) => row);
     return matrixPanel({ title, rows: one.clients, columns: one.labels, values, rowLabel: "client", columnLabel: "label" });
   }

@@ -93,8 +93,12 @@ class Results:
 
     def client_frame(self) -> pd.DataFrame:
         """A row per run, round and client."""
-        keys = ("run", "round")
-        rows = [{**self.labels[r["run"]], **{k: r[k] for k in keys}, **c} for r in self.records for c in r["clients"]]
+        named = {run: self.client_names(run) for run in self.labels if self.runs[run].split.by == "owners"}
+        rows = []
+        for record in self.records:
+            about = {**self.labels[record["run"]], "run": record["run"], "round": record["round"]}
+            names = named.get(record["run"])
+            rows += [{**about, **({"name": names[c["client"]]} if names else {}), **c} for c in record["clients"]]
         return pd.DataFrame(rows)
 
     @cached_property
@@ -153,7 +157,8 @@ class Results:
         last.insert(place, f"best_{self.score}", by_run[self.score].max())
         for name in ("bytes_up", "bytes_down", "seconds"):
             last[name] = by_run[name].sum()
-        last[f"{self.score}_per_mb"] = last[self.score] / (last["bytes_up"] / 1e6).where(last["bytes_up"] > 0)
+        sends = (last["bytes_up"] > 0) & ~last.index.map(lambda run: self.runs[str(run)].centralised).to_numpy(bool)
+        last[f"{self.score}_per_mb"] = last[self.score] / (last["bytes_up"] / 1e6).where(sends)
         return last.reset_index()
 
     @cached_property
@@ -225,10 +230,17 @@ class Results:
             raise StudyError("there is no best run: all of them diverged")
         return str(sound["run"].iloc[sound[self.score].argmax()])
 
-    def model(self, run: str, data: str | None = None, *, client: int | None = None) -> nn.Module:
-        """The global model that this run ended with, or that of a client, where the method gives it one of its own."""
+    def model(self, run: str, data: str | None = None, *, client: int | str | None = None) -> nn.Module:
+        """The global model that this run ended with, or that of a client, where the method gives it one of its own.
+
+        A client is its number, or its name where it has one.
+        """
         if run not in self.labels:
             raise StudyError(f"no run is called {run!r}; {suggest(str(run), self.labels)}")
+        if isinstance(client, str):
+            if client not in (names := self.client_names(run)):
+                raise StudyError(f"no client is called {client!r}; {suggest(client, names)}")
+            client = names.index(client)
         path = self.folder / "models" / (f"{run}.pt" if client is None else f"{run}-client-{client}.pt")
         if client is not None and not (0 <= client < self.runs[run].clients and is_personal(self.runs[run])):
             raise StudyError(f"{run} has no model of its own for client {client}; leave out client for the global one")
@@ -238,7 +250,7 @@ class Results:
         module.load_state_dict(checkpoint.load(path))
         return module.eval()
 
-    def predict(self, run: str, frame: pd.DataFrame, *, client: int | None = None) -> pd.Series[Any]:
+    def predict(self, run: str, frame: pd.DataFrame, *, client: int | str | None = None) -> pd.Series[Any]:
         """What this run's model says of new rows: labels as the table had them, or numbers in its units.
 
         The rows are encoded as the training rows were. The table itself is not needed.

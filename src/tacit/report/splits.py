@@ -74,7 +74,8 @@ class Splits:
         dataset = division.dataset
         if dataset.x.dim() != 2:
             raise StudyError(f"{dataset.name} holds pictures, which have no columns to divide; use a table")
-        names = dataset.columns or tuple(f"column {k}" for k in range(dataset.x.shape[1]))
+        features = dataset.columns or tuple(f"column {k}" for k in range(dataset.x.shape[1]))
+        names = tuple(column.name for column in dataset.encoding.columns) if dataset.encoding else features
         split = Columns(parties, overlap)
         holdings = split(len(dataset.x), len(names), numpy_generator(division.run.seed, "columns"))
         return Picture(draw_holdings(holdings, names, len(dataset.x)))
