@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -88,14 +89,29 @@ def test_only_this_machine_is_served_and_only_one_page(tmp_path: Path) -> None:
     tacit.run(Study("small", dataset="iris", model="linear", rounds=1), folder)
     with watching(folder) as address:
         assert address.startswith("http://127.0.0.1:")
+        port = int(address.rsplit(":", 1)[1].strip("/"))
+        with socket.socket() as elsewhere:
+            assert elsewhere.connect_ex(("127.0.0.2", port)) != 0  # it listens at one address, not at all of them
         status, tag = ask(address)
         assert status == 200
         assert ask(address, **{"If-None-Match": tag})[0] == 304
         assert ask(address, Host="evil.example")[0] == 403
         assert ask(f"{address}study.yaml")[0] == 404
         assert ask(f"{address}../../etc/passwd")[0] == 404
-        port = address.rsplit(":", 1)[1].strip("/")
-        with start("watch", str(folder), "--port", port, stderr=subprocess.PIPE) as taken:
+        with start("watch", str(folder), "--port", str(port), stderr=subprocess.PIPE) as taken:
             said = taken.communicate(timeout=60)[1]
         assert taken.returncode == 2
         assert said.startswith(f"error: cannot listen on port {port}")
+
+
+def test_a_damaged_file_is_no_reason_to_end(tmp_path: Path) -> None:
+    folder = tmp_path / "Größe"
+    tacit.run(Study("small", dataset="iris", model="linear", rounds=1), folder)
+    with watching(folder) as address:
+        whole = (folder / "history.jsonl").read_text()
+        for name, text in (("history.jsonl", whole + "null\n"), ("splits.json", "{"), ("history.jsonl", "{broken}\n")):
+            kept = (folder / name).read_text()
+            (folder / name).write_text(text)
+            assert ask(address)[0] == 503
+            (folder / name).write_text(kept)
+        assert ask(address)[0] == 200

@@ -44,7 +44,8 @@ def test_filters_rule_charts_and_tables(visit: Visit, address: str) -> None:
     assert page.locator("#chart-score .panel figcaption").all_text_contents() == ["label_dirichlet"]
     assert page.locator("#chart-splits .panel").count() == 3
     assert page.locator("#comparison th[data-split=iid]").first.is_hidden()
-    assert all("fedprox" not in title for title in page.locator("#chart-clients figcaption").all_text_contents())
+    titles = page.locator("#chart-clients figcaption").all_text_contents()
+    assert titles == ["fedavg, label_dirichlet", "fedsgd, label_dirichlet"]
     page.get_by_role("checkbox", name="fedprox").check()
     assert "fedprox" in lines(visit, "chart-score")
     assert visit.troubles == []
@@ -108,6 +109,76 @@ def test_the_pointer_and_the_arrow_keys_tell_values(visit: Visit, address: str, 
     assert "round 3" in (page.locator("#tip strong").text_content() or "")
     page.keyboard.press("Escape")
     assert page.locator("#tip").is_hidden()
+
+
+def test_legend_and_lines_agree(visit: Visit, address: str) -> None:
+    page = visit.open(address)
+    known = dict(
+        page.eval_on_selector_all(
+            "#chart-score .legend li",
+            "all => all.map(li => [li.textContent, li.querySelector('path').getAttribute('class')])",
+        )
+    )
+    drawn = page.eval_on_selector_all(
+        "#chart-score .panel path.line", "all => all.map(one => [one.dataset.name, one.getAttribute('class')])"
+    )
+    assert len(set(known.values())) == len(known) == 4
+    assert all(known[name] == style for name, style in drawn)
+
+
+def test_a_band_goes_from_the_lowest_to_the_highest_seed(visit: Visit, address: str, results: tacit.Results) -> None:
+    page = visit.open(address)
+    bands = page.eval_on_selector_all(
+        "#chart-score .panel:first-child path.band", "all => all.map(one => one.getAttribute('d'))"
+    )
+    rounds = results.frame()
+    mine = rounds[(rounds["split"] == "iid") & (rounds["algorithm"] == "fedavg")].groupby("round")["accuracy"]
+    wide = [(low, high) for low, high in zip(mine.min(), mine.max(), strict=True) if low < high]
+    points = [float(pair.split()[1]) for pair in bands[0].strip("MZ").split("L")]
+    assert len(points) == 2 * len(wide)
+    upper, lower = points[: len(wide)], points[len(wide) :][::-1]
+    pixels = [(low - up) for low, up in zip(lower, upper, strict=True)]
+    spans = [high - low for low, high in wide]
+    assert pixels == pytest.approx([span * max(pixels) / max(spans) for span in spans], abs=0.3)
+
+
+def test_dots_are_the_honest_clients_of_every_seed_after_the_last_round(
+    visit: Visit, address: str, results: tacit.Results
+) -> None:
+    page = visit.open(address)
+    titles = page.locator("#chart-fairness .panel:first-child .dot title").all_text_contents()
+    clients = results.client_frame()
+    last = clients[(clients["split"] == "iid") & (clients["round"] == 4) & (clients["algorithm"] != "centralised")]
+    assert len(titles) == len(last) == 3 * 2 * 3
+    shown = sorted(float(title.rsplit(": ")[1]) for title in titles)
+    assert shown == pytest.approx(sorted(last["test_accuracy"]), rel=1e-3)
+
+
+def test_bars_tell_sizes_and_labels(visit: Visit, address: str, results: tacit.Results) -> None:
+    page = visit.open(address)
+    portrait = results.portraits[0]
+    for place, counts in ((1, portrait.train), (2, portrait.test)):
+        titles = page.locator(f"#chart-splits .panel:nth-child({place}) .bar title").all_text_contents()
+        found = sorted(int(title.rsplit(": ")[1]) for title in titles)
+        assert found == sorted(count for row in counts for count in row)
+    titles = page.locator("#chart-splits .panel:nth-child(3) .bar title").all_text_contents()
+    sizes = {title.split(": ")[0]: int(title.split(": ")[1]) for title in titles}
+    assert sizes["train, client 0"] == sum(portrait.train[0])
+    assert sizes["local test, client 0"] == sum(portrait.test[0])
+
+
+def test_scores_that_never_change_are_drawn_too(visit: Visit, results: tacit.Results, tmp_path: Path) -> None:
+    for name in ("study.yaml", "runs.json", "splits.json"):
+        (tmp_path / name).write_text((results.folder / name).read_text())
+    lines = [json.loads(line) for line in (results.folder / "history.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["accuracy"] = 0.8 if line["round"] % 2 else (0.8 + 0.8 + 0.8) / 3
+    (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    from tacit.report.html import write_page
+
+    page = visit.open(write_page(tacit.Results(tmp_path)).as_uri())
+    assert page.locator("#chart-score .panel").count() == 2
+    assert visit.troubles == []
 
 
 def test_metric_seed_and_cost_can_be_chosen(visit: Visit, address: str) -> None:

@@ -77,7 +77,7 @@ def commented_study(name: str, chosen: dict[str, Any] = CHOSEN) -> str:
     lines = [
         "# A study is a grid: any setting may be a list, and the product of the lists is run.",
         "# A setting that takes a list itself, such as local_epochs: [5, 1, 2], varies as {grid: [1, [5, 1, 2]]}.",
-        f"name: {name}",
+        yaml.safe_dump({"name": name}, allow_unicode=True).strip(),
     ]
     for key, item in SETTINGS.items():
         value = chosen.get(key, item.metadata["default"])

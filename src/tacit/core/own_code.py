@@ -79,6 +79,8 @@ def _is_own(frame: FrameType) -> bool:
     if file.startswith("<"):
         return file.startswith(TYPED_IN)
     path = Path(file).resolve()
+    if not path.exists():  # a compiled library's own source
+        return False
     return not (INSTALLED & set(path.parts) or any(path.is_relative_to(home) for home in (PACKAGE, *STANDARD)))
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,13 +25,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from tacit.core.errors import DataError, suggest
+from tacit.core.errors import DataError, StudyError, suggest
+from tacit.core.fields import conform, field_types
 from tacit.core.files import replacing
 from tacit.data.features import KINDS, Column, Date, Number
 from tacit.data.recognition import recognise
 
 Task = Literal["classification", "regression"]
-LabelType = Literal["text", "integer", "boolean"]
+LabelType = Literal["text", "integer", "number", "boolean"]
 
 
 @dataclass(frozen=True)
@@ -138,10 +139,10 @@ class Encoding:
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Encoding:
         """Undoes `to_dict`."""
-        columns = [_made(KINDS[one["kind"]], one) for one in found["columns"]]
+        columns = tuple(_made(KINDS[one["kind"]], one) for one in found["columns"])
         target = None if found.get("target") is None else _made(Target, found["target"])
-        made: Encoding = _made(cls, {**found, "columns": columns, "target": target})
-        return made
+        names = [tuple(map(str, found.get(key, ()))) for key in ("clients", "notes")]
+        return cls(columns, target, found.get("client"), *names)
 
     def save(self, path: str | Path) -> None:
         """Writes the encoding as JSON."""
@@ -153,16 +154,20 @@ class Encoding:
         """Reads what `save` wrote."""
         try:
             return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, StudyError) as error:
             what = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
             raise DataError(f"{path} holds no encoding, or is damaged: {what}") from None
 
 
 def _made(kind: Any, found: Mapping[str, Any]) -> Any:
-    """A dataclass from JSON, which has lists for tuples."""
-    values = {item.name: found[item.name] for item in fields(kind) if item.name in found}
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    """A dataclass from JSON, each value of the type that its field has."""
+    types = field_types(kind)
+    return kind(
+        **{name: conform(found[name], types[name], f"{kind.__name__}.{name}") for name in types if name in found}
+    )
 
 
 def _original(label: str, kind: LabelType) -> Any:
-    return int(label) if kind == "integer" else label == "True" if kind == "boolean" else label
+    if kind == "boolean":
+        return label == "True"
+    return int(label) if kind == "integer" else float(label) if kind == "number" else label

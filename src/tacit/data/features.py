@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import DataError
 
+MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "<NA>", "#N/A")  # what stands for a gap
 MAX_LEVELS = 50  # of a category; the rarer ones are "other"
 SHOWN_LEVELS = 10  # in a description
 DAYS_A_YEAR = 365.25
@@ -152,7 +153,7 @@ KINDS: dict[str, type[Column]] = {kind.kind: kind for kind in (Number, Category,
 def as_text(values: pd.Series[Any]) -> list[str | None]:
     """Each value as a text without spaces around it, None where it is missing; 2 and 2.0 are the same text."""
     codes, kinds = pd.factorize(values)
-    texts = [_text(kind) or None for kind in kinds]
+    texts = [None if (text := _text(kind)) in MISSING else text for kind in kinds]
     return [texts[code] if code >= 0 else None for code in codes]
 
 
@@ -175,9 +176,14 @@ def as_days(name: str, values: pd.Series[Any], format: str | None) -> tuple[Floa
     dated = values.dtype.kind == "M"
     texts = [] if dated else as_text(values)
     stated: Any = {"utc": True} if dated else {"utc": True, "format": format or "ISO8601", "errors": "coerce"}
-    read = pd.to_datetime(values if dated else pd.Series(texts, dtype=object), **stated)
-    moments = read.dt.tz_localize(None)
-    days: Floats = ((moments - pd.Timestamp(0)) / pd.Timedelta(days=1)).to_numpy(np.float64)  # type: ignore[assignment]
+    try:
+        read = pd.to_datetime(values if dated else pd.Series(texts, dtype=object), **stated)
+        moments = read.dt.tz_localize(None)
+        days: Floats = ((moments - pd.Timestamp(0)) / pd.Timedelta(days=1)).to_numpy(np.float64)  # type: ignore[assignment]
+    except (pd.errors.OutOfBoundsDatetime, pd.errors.OutOfBoundsTimedelta, OverflowError):
+        raise DataError(
+            f"column {name} holds dates too far away, such as the year 9999; leave such cells empty"
+        ) from None
     _refuse_odd(name, texts, days, f"a date of the form {format}" if format else "a date such as 2026-01-31")
     place: Any = moments.dt.day_of_year.to_numpy(np.float64, na_value=np.nan)
     return days, 2 * math.pi * place / DAYS_A_YEAR

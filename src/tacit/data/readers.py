@@ -85,13 +85,16 @@ def read_table(path: Path) -> Any:
     """A CSV or parquet file as a pandas table."""
     import pandas as pd
 
+    from tacit.data.features import MISSING
+
+    gaps: Any = {"keep_default_na": False, "na_values": list(MISSING)}
     with reading(path, "a table"):
         if path.suffix in (".parquet", ".pq"):
             return pd.read_parquet(path)
         if path.suffix == ".tsv":
-            return pd.read_csv(path, sep="\t")
+            return pd.read_csv(path, sep="\t", **gaps)
         if path.suffix in (".csv", ".txt", ".gz"):
-            return pd.read_csv(path, **_marks(path))
+            return pd.read_csv(path, **_marks(path), **gaps)
         raise ValueError("expected a name that ends in .csv, .tsv or .parquet; save it as one of these")
 
 

@@ -149,7 +149,7 @@ def _read_target(values: pd.Series[Any], task: str) -> tuple[Target, NDArray[Any
         return Target(name, "regression"), numbers
     labels, codes = encode_labels(name, numbers.astype(np.int64) if whole else np.array(as_text(values)))
     boolean = not numeric and set(labels.tolist()) <= {"True", "False"}
-    kind: Any = "integer" if whole else "boolean" if boolean else "text"
+    kind: Any = "integer" if whole else "number" if numeric else "boolean" if boolean else "text"
     return Target(name, "classification", tuple(str(label) for label in labels), kind), codes
 
 

@@ -87,7 +87,8 @@ def local_metrics(simulation: Simulation, state: RunState, replies: Sequence[Rep
         for k, (test, whole) in enumerate(zip(tested, central, strict=True))
     ]
     known = _honest_scores(state, tested)
-    spread = float(np.std(known)) if known else None
+    with np.errstate(over="ignore"):  # of a model about to diverge
+        spread = float(np.std(known)) if known else None
     central_mean = _average(_honest_scores(state, central))
     means = {f"local_{score.name}": _average(known), f"central_{score.name}": central_mean}
     return {**means, "worst": min(known, default=None), "spread": spread, "clients": clients}

@@ -40,10 +40,10 @@ def remember(value: Any) -> str:
         path = f"{path}#{_digest(_class_parts(kind) + _weights(value))}"
         OWN[path] = copy.deepcopy(value)
         return path
-    if not isinstance(value, type) and not _importable(path, value):
-        path = f"{path}#{_digest(_code_parts(value))}"
-    elif "<locals>" in path:
-        path = f"{path}#{_digest(_class_parts(value))}"
+    parts = _class_parts(value) if isinstance(value, type) else _code_parts(value)
+    vague = "<locals>" in path if isinstance(value, type) else not _importable(path, value)
+    if vague or OWN.get(path, value) is not value:  # a class of that name that was given before is another one
+        path = f"{path}#{_digest(parts)}"
     OWN[path] = value
     return path
 
@@ -103,11 +103,10 @@ def _weights(module: nn.Module) -> list[str | bytes]:
 
 
 def _class_parts(kind: type) -> list[str | bytes]:
-    """What a class's own functions do."""
-    return [
-        kind.__qualname__,
-        *(part for value in vars(kind).values() if isinstance(value, FunctionType) for part in _code_parts(value)),
-    ]
+    """What a class's own functions do, and its plain attributes."""
+    functions = [value for value in vars(kind).values() if isinstance(value, FunctionType)]
+    values = {name: value for name, value in vars(kind).items() if not name.startswith("__") and _is_plain(value)}
+    return [kind.__qualname__, _repr(values), *(part for value in functions for part in _code_parts(value))]
 
 
 def _code_parts(value: Any) -> list[str | bytes]:
@@ -119,7 +118,8 @@ def _code_parts(value: Any) -> list[str | bytes]:
     if code is None:  # an object that can be called
         return [repr(sorted((name, item) for name, item in vars(value).items() if isinstance(item, PLAIN)))]
     cells = [cell.cell_contents for cell in value.__closure__ or ()]
-    outside = [repr(item) for item in (*cells, *(value.__defaults__ or ())) if isinstance(item, PLAIN)]
+    given = (*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).items())
+    outside = [_repr(item) for item in given if _is_plain(item)]
     return [*_bytes_of(code), *outside]
 
 
@@ -129,6 +129,12 @@ def _bytes_of(code: CodeType) -> list[str | bytes]:
     return [code.co_code, repr(code.co_names), *consts, *inner]
 
 
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(_is_plain(item) for pair in value.items() for item in pair)
+    return all(map(_is_plain, value)) if isinstance(value, list | tuple | set) else isinstance(value, PLAIN)
+
+
 def _repr(const: Any) -> str:
     """A constant as a text that is the same in every session; the order of a set is not."""
-    return repr(sorted(map(repr, const))) if isinstance(const, frozenset) else repr(const)
+    return repr(sorted(map(repr, const))) if isinstance(const, frozenset | set) else repr(const)

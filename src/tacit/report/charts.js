@@ -47,11 +47,16 @@ function logTicks(low, high) {
   return found.length > 1 ? found : [low, high];
 }
 
+// Of very many values: spreading them into Math.min would overflow the stack.
+const least = (values) => values.reduce((low, value) => Math.min(low, value), Infinity);
+const most = (values) => values.reduce((high, value) => Math.max(high, value), -Infinity);
+
 function scale(values, from, to, { log = false, zero = false, whole = false } = {}) {
   const known = values.filter((value) => value !== null && Number.isFinite(value) && (!log || value > 0));
-  let low = zero ? 0 : Math.min(...known), high = Math.max(...known);
+  let low = zero ? 0 : least(known), high = most(known);
   if (!known.length) [low, high] = [log ? 1 : 0, 10];
-  if (low === high) [low, high] = log ? [low / 2, high * 2] : [low - (zero ? 0 : 0.5), high + 0.5];
+  const alike = high - low <= 1e-9 * Math.max(Math.abs(low), Math.abs(high));  // but for rounding
+  if (alike) [low, high] = log ? [low / 2, high * 2] : [low - (zero ? 0 : 0.5), high + 0.5];
   const pad = log || zero ? 0 : (high - low) * 0.04;
   low -= pad;
   high += zero ? high * 0.05 : pad;
@@ -241,7 +246,7 @@ function stripPanel({ title, rows, xLabel, xs }) {
 
 // A shaded cell per row and column, for what has too many bars.
 function matrixPanel({ title, rows, columns, values, rowLabel, columnLabel }) {
-  const high = Math.max(1, ...values.flat());
+  const high = most([1, ...values.flat()]);
   const wide = (WIDTH - LEFT - RIGHT) / columns.length, tall = Math.max(9, Math.min(20, 260 / rows.length));
   const height = TOP + tall * rows.length + BOTTOM;
   const label = `samples by ${rowLabel} and ${columnLabel}, ${title}; the fullest cell holds ${high}`;

@@ -78,7 +78,7 @@ def _table(results: Results, metric: str, title: str) -> dict[str, Any]:
     """
     central = [name for name in dict.fromkeys(results.names.values()) if is_reference(name)]
     means = results.table(metric).drop(index=central if len(central) < len(set(results.names.values())) else [])
-    means = means.dropna(axis=1, how="all")
+    means = means.dropna(axis=1, how="all").round(4)  # what a reader cannot tell apart is no difference
     deviations, lowest, going = results.table(metric, "std"), metric in LOWEST_IS_BEST, _going(results)
     done = means.where(~pd.DataFrame({c: [(n, c) in going for n in means.index] for c in means}, index=means.index))
     best = done.min() if lowest else done.max()
@@ -129,17 +129,19 @@ def _digits(value: float) -> str:
 
 
 def _reference(results: Results) -> str:
-    """What all the data in one place give."""
+    """What all the data in one place give; named where there are several."""
     central = [name for name in dict.fromkeys(results.names.values()) if is_reference(name)]
     if not central or len(central) == len(set(results.names.values())) or results.summary().empty:
         return ""
-    means, deviations = (results.table(results.score, statistic).loc[central] for statistic in ("mean", "std"))
+    means, deviations = (results.table(None, statistic) for statistic in ("mean", "std"))
     texts = []
-    for name in central:
+    for name in (name for name in central if name in means.index):
         for mean, spread in zip(means.loc[name], deviations.loc[name], strict=True):
             if not math.isnan(mean):
-                texts.append(_digits(mean) + ("" if math.isnan(spread) else f" ± {_digits(spread)}"))
-    return ", ".join(texts)
+                said = _digits(mean) + ("" if math.isnan(spread) else f" ± {_digits(spread)}")
+                which = name.removeprefix("centralised, ")
+                texts.append(f"{which}: {said}" if len(central) > 1 else said)
+    return "; ".join(texts)
 
 
 def _costs(results: Results) -> list[dict[str, str]]:

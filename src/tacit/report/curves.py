@@ -41,9 +41,10 @@ def chart_data(results: Results) -> dict[str, Any]:
 
 def _curves(results: Results) -> list[dict[str, Any]]:
     rounds, found = results.frame(), []
+    kept_rounds = _kept_rounds(max(rounds["round"], default=0) if len(rounds) else 0, MOST_ROUNDS)
     for run, mine in rounds.groupby("run", sort=False) if len(rounds) else ():
         label = results.labels[str(run)]
-        kept = mine.iloc[_thinned(len(mine), MOST_ROUNDS)]
+        kept = mine[mine["round"].isin(kept_rounds)]
         costs = pd.DataFrame({"mb": mine["bytes_up"].cumsum() / 1e6, "time": mine["seconds"].cumsum()}).loc[kept.index]
         found.append(
             {
@@ -77,16 +78,17 @@ def _client_curves(results: Results) -> dict[str, Any]:
     if 4 * clients * steps * len(by_run) > MOST_VALUES and clients > MOST_CLIENTS:
         notes.append(f"the first {MOST_CLIENTS} of {clients} clients")
         clients = MOST_CLIENTS
-    fitting = max(20, MOST_VALUES // max(1, 4 * clients * len(by_run)))
+    fitting = max(2, MOST_VALUES // max(1, 4 * clients * len(by_run)))
     if steps > fitting:
         notes.append(f"{fitting} of {steps} rounds")
-    found = [_client_curve(results, run, mine, clients, fitting) for run, mine in by_run.items()]
+    kept = _kept_rounds(max((mine[-1]["round"] for mine in by_run.values()), default=0), fitting)
+    thinned = {run: [record for record in mine if record["round"] in kept] or mine[-1:] for run, mine in by_run.items()}
+    found = [_client_curve(results, run, mine, clients) for run, mine in thinned.items()]
     return {"clients": found, "clients_note": ", ".join(notes)}
 
 
-def _client_curve(results: Results, run: str, records: list[dict[str, Any]], most: int, steps: int) -> dict[str, Any]:
+def _client_curve(results: Results, run: str, records: list[dict[str, Any]], most: int) -> dict[str, Any]:
     score, names = results.score, results.client_names(run)
-    records = [records[k] for k in _thinned(len(records), steps)]
     last = records[-1]["clients"][:most]
     kinds = {"train": f"train_{score}", "test": f"test_{score}", "train_loss": "train_loss", "test_loss": "test_loss"}
     return {
@@ -112,8 +114,9 @@ def _rounded(value: float | None, digits: int = 5) -> float | None:
     return None if value is None or math.isnan(value) else float(f"{value:.{digits}g}")
 
 
-def _thinned(length: int, most: int) -> list[int]:
-    """Places of at most so many of a list's items, the last included."""
-    if length <= most:
-        return list(range(length))
-    return sorted({length - 1 - round(k * (length - 1) / (most - 1)) for k in range(most)})
+def _kept_rounds(longest: int, most: int) -> set[int]:
+    """At most so many rounds, the first and the last of the longest run among them: the same for all runs of a study,
+    since a mean over seeds needs all of them at each of its rounds."""
+    if longest <= most:
+        return set(range(1, longest + 1))
+    return {1 + round(k * (longest - 1) / (most - 1)) for k in range(most)}

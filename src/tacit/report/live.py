@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tacit.core.errors import StudyError, TacitError
+from tacit.core.errors import StudyError
 from tacit.report.html import render
 from tacit.report.results import Results
 
@@ -27,6 +27,7 @@ def open_server(folder: Path, port: int = 0) -> ThreadingHTTPServer:
 
 class _Handler(BaseHTTPRequestHandler):
     folder: Path
+    timeout = 30  # seconds that a silent client may hold a thread
     server_version = "tacit"
     sys_version = ""
 
@@ -47,8 +48,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             body = render(Results(self.folder), live=True, tag=tag).encode()
-        except TacitError as error:
-            self.send_error(503, str(error).splitlines()[0])
+        except Exception as error:  # a file that is being written, or damaged: the next request may find it whole
+            said = str(error).encode("ascii", "replace").decode().splitlines() or [type(error).__name__]
+            self.send_error(503, "not now", said[0])
             return
         self.send_response(200)
         for name, value in (

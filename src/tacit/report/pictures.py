@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import io
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from tacit.core.errors import StudyError
 from tacit.core.files import replacing
@@ -12,9 +14,23 @@ from tacit.core.files import replacing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+P = ParamSpec("P")
 # Apart for every kind of colour vision, and against white; the page uses the same.
 COLOURS = ("#18549e", "#df400f", "#00a955", "#c1337c", "#79381c", "#4881f6", "#4d2d32", "#8692b6")
 DASHES = ("-", "--", ":", "-.")
+
+
+def drawing(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """For functions that draw: a dollar in somebody's name is a dollar, not the beginning of a formula."""
+
+    @functools.wraps(draw)
+    def drawn(*arguments: P.args, **options: P.kwargs) -> Figure:
+        import matplotlib
+
+        with matplotlib.rc_context({"text.parse_math": False}):
+            return draw(*arguments, **options)
+
+    return drawn
 
 
 class Picture:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.core.errors import StudyError, suggest
 from tacit.report.curves import SCORES, is_reference
-from tacit.report.pictures import Picture, panels_of, style_of
+from tacit.report.pictures import Picture, drawing, panels_of, style_of
 from tacit.report.split_plots import draw_portraits
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def write_figures(results: Results) -> list[Path]:
     ]
 
 
+@drawing
 def draw_rounds(rounds: pd.DataFrame, metric: str, *, ylabel: str) -> Figure:
     """The metric per round, a panel per split and a line per algorithm; a band where seeds or settings differ.
 
@@ -86,6 +87,7 @@ def draw_rounds(rounds: pd.DataFrame, metric: str, *, ylabel: str) -> Figure:
     return figure
 
 
+@drawing
 def draw_cost(rounds: pd.DataFrame, score: str, *, ylabel: str) -> Figure:
     """The score against the megabytes that all clients have sent so far, a panel per split and a line per algorithm."""
     rounds = rounds[~rounds["algorithm"].map(is_reference)]
@@ -104,6 +106,7 @@ def draw_cost(rounds: pd.DataFrame, score: str, *, ylabel: str) -> Figure:
     return figure
 
 
+@drawing
 def draw_clients(clients: pd.DataFrame, score: str) -> Figure:
     """Local test (solid) and train (dotted) of each client, a panel per algorithm and split, under the first seed."""
     if "seed" in clients:  # client k holds other samples under another seed
@@ -120,6 +123,7 @@ def draw_clients(clients: pd.DataFrame, score: str) -> Figure:
     return figure
 
 
+@drawing
 def draw_comparison(table: pd.DataFrame, title: str) -> Figure:
     """The comparison table as a heat map."""
     from matplotlib.figure import Figure

@@ -32,7 +32,7 @@ function averaged(curves, xKey, yKey) {
   }
   const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
   return [...places.entries()].sort(([a], [b]) => a - b).filter(([, { xs }]) => xs.length).map(([, { xs, ys }]) =>
-    ys.length ? [mean(xs), mean(ys), Math.min(...ys), Math.max(...ys)] : [mean(xs), null, null, null]);
+    ys.length ? [mean(xs), mean(ys), least(ys), most(ys)] : [mean(xs), null, null, null]);
 }
 
 function curvePanels(xKey, yKey, xLabel, yLabel) {
@@ -70,7 +70,7 @@ function drawCurves(place, xKey, yKey, xLabel, yLabel) {
       name: `${name}, ${title}`, points: points.map(([x, y]) => [x, y]) }))), xLabel));
 }
 
-const seedOf = (items) => chosen.seed ?? items[0]?.seed;
+const seedOf = (items) => (items.some(({ seed }) => seed === chosen.seed) ? chosen.seed : items[0]?.seed);
 
 function drawClients(place) {
   const seed = seedOf(data.clients), loss = chosen.local === "loss";
@@ -90,9 +90,9 @@ function drawClients(place) {
   const calm = panels.filter((panel) => panel.calm).flatMap(({ lines }) => lines.flatMap(({ points }) => points));
   const values = (calm.length ? calm : all).map(([, y]) => y);
   const common = { xLabel: "round", yLabel: loss ? "local loss" : `local ${data.score_name}`, xs: all.map(([x]) => x), ys: loss ? values : sane(values) };
-  const most = Math.max(0, ...mine.map(({ names }) => names.length));
-  const names = mine.find((one) => one.names.length === most)?.names ?? [];
-  const items = most <= 16 ? names.map((name, k) => ({ name: clientName(name), style: style(k) })) : [];
+  const largest = most([0, ...mine.map(({ names }) => names.length)]);
+  const names = mine.find((one) => one.names.length === largest)?.names ?? [];
+  const items = largest <= 16 ? names.map((name, k) => ({ name: clientName(name), style: style(k) })) : [];
   if (mine.some(({ attackers }) => attackers.length)) items.push({ name: "× at its end: an attacker", style: "hidden" });
   items.push({ name: "train, as it worked", style: "plain thin" }, { name: "local test, after the round", style: "plain" });
   place.replaceChildren(
@@ -124,9 +124,10 @@ function drawPortraits(place) {
   const seed = seedOf(data.portraits), several = new Set(data.portraits.map(({ dataset }) => dataset)).size > 1;
   const splits = data.columns === "split" ? shownSplits() : null;
   const drawn = data.portraits.filter((one) => one.seed === seed && (!splits || splits.includes(one.split)));
+  const sizes = new Set(data.portraits.map(({ clients, left_out }) => clients.length + left_out)).size;
   fit(Infinity);
   const panels = drawn.flatMap((one) => {
-    const title = `${several ? `${one.dataset}: ` : ""}${one.split}`;
+    const title = `${several ? `${one.dataset}: ` : ""}${one.split}${sizes > 1 ? `, ${one.clients.length + one.left_out} clients` : ""}`;
     const levels = one.noise.some((level) => level > 0) ? `, noise ${one.noise.map((level) => short(level, 2)).join(", ")}` : "";
     const sides = ["train", "test"].map((side) => sharePanel(one, `${title}, ${side === "train" ? "train" : "local test"}`, one[side]));
     return [...sides, sizePanel(one, `${title}, sizes${levels}`)];
@@ -152,8 +153,7 @@ function sizePanel(one, title) {
 
 function sharePanel(one, title, counts) {
   if (!hasFew(one)) {
-    const values = counts.map((row) => row);
-    return matrixPanel({ title, rows: one.clients, columns: one.labels, values, rowLabel: "client", columnLabel: "label" });
+    return matrixPanel({ title, rows: one.clients, columns: one.labels, values: counts, rowLabel: "client", columnLabel: "label" });
   }
   const series = one.clients.map((name, k) => ({ name: clientName(name), style: style(k) }));
   const groups = one.labels.map((name, j) => ({ name, values: counts.map((row) => row[j]) }));
@@ -276,7 +276,9 @@ async function refresh() {
   for (;;) {
     await new Promise((resolve) => setTimeout(resolve, 1500));
     try {
-      const answer = await fetch(location.pathname, { headers: { "If-None-Match": tag }, cache: "no-store" });
+      const lost = document.getElementById("live").classList.contains("lost");
+      const answer = await fetch(location.pathname, { headers: { "If-None-Match": lost ? "" : tag }, cache: "no-store" });
+      if (answer.status >= 400) continue;
       if (answer.status === 200) {
         tag = answer.headers.get("ETag");
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");

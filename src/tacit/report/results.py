@@ -87,6 +87,10 @@ class Results:
 
     def frame(self) -> pd.DataFrame:
         """A row per run and round: the settings that vary and the global metrics."""
+        return self._frame.copy()
+
+    @cached_property
+    def _frame(self) -> pd.DataFrame:
         rows = [{**self.labels[r["run"]], **{k: v for k, v in r.items() if k != "clients"}} for r in self.records]
         table, plain = pd.DataFrame(rows), {"run", "status", "updated", *next(iter(self.labels.values()), {})}
         return table.astype({name: float for name in table if name not in plain and table[name].dtype == object})
@@ -220,12 +224,18 @@ class Results:
         long = summary.melt(["method", column, "status"], self.metrics, var_name="metric")
         long["value"] = long["value"].astype(float).where(long["status"] != "diverged")
         cells = long.groupby(["metric", "method", column], sort=False)["value"]
-        return cells.agg(mean="mean", std="std", seeds="count").reset_index()
+        whole = cells.apply(lambda cell: cell.notna().all())  # as in the tables: empty where a run diverged
+        found: Any = cells.agg(mean="mean", std="std", seeds="size")
+        found.loc[~whole.to_numpy(bool), ["mean", "std"]] = float("nan")
+        table: pd.DataFrame = found.reset_index()
+        return table
 
     def best(self) -> str:
-        """The run with the best last score."""
+        """The run with the best last score, the centralised reference aside."""
         summary = self.summary()
         sound = summary[summary["status"] != "diverged"]
+        apart = [run for run in sound["run"] if not self.runs[run].centralised]
+        sound = sound[sound["run"].isin(apart)] if apart else sound
         if sound.empty:
             raise StudyError("there is no best run: all of them diverged")
         return str(sound["run"].iloc[sound[self.score].argmax()])
@@ -293,8 +303,10 @@ class Results:
         from tacit.report.plots import write_figures
 
         self.write_tables()
+        (self.folder / "figures").mkdir(exist_ok=True)
+        write_page(self)
         write_figures(self)
-        return write_page(self)
+        return self.report
 
     def plot(self, kind: str | None = None) -> Picture:
         """A picture for a notebook or a file: the score (by default), loss, cost, clients, comparison or splits."""

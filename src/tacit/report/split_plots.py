@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tacit.report.pictures import COLOURS, panels_of
+from tacit.report.pictures import COLOURS, drawing, panels_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FEW = 8  # clients whose bars can stand beside each other
 
 
+@drawing
 def draw_portraits(portraits: Sequence[Portrait]) -> Figure:
     """Who holds what: a row per split, with labels per client for training and local test, and sizes per client."""
     seed, several = portraits[0].seed, len({one.dataset for one in portraits}) > 1
@@ -37,6 +38,7 @@ def draw_portraits(portraits: Sequence[Portrait]) -> Figure:
     return figure
 
 
+@drawing
 def draw_examples(portrait: Portrait, pictures: Sequence[NDArray[np.float32]]) -> Figure:
     """Pictures as each client sees them: a row of (channels, height, width) pictures per client, noise included."""
     wide = max(map(len, pictures))
@@ -55,6 +57,7 @@ def draw_examples(portrait: Portrait, pictures: Sequence[NDArray[np.float32]]) -
     return figure
 
 
+@drawing
 def draw_holdings(holdings: Sequence[Holding], columns: Sequence[str], people: int) -> Figure:
     """Which party holds which columns, and about how many people."""
     figure, axes = panels_of(1, 2, height=max(2.6, 0.24 * len(columns)))

@@ -128,7 +128,8 @@ FILES: list[tuple[str | bytes, str]] = [
 ]
 TABLES: list[tuple[str | bytes, str]] = [
     ("", "is not a table, or is damaged"),
-    (b"\x00\xff\xfe" * 9, "is not a table, or is damaged"),
+    (b"\x00\xff\xfe" * 9, "t.csv is not in UTF-8; save it as CSV UTF-8"),
+    ("a|b|y\n1|2|3\n", "each line was read as one column, 'a|b|y'; separate cells with commas"),
     ("a,b,y\n", "t.csv holds no rows"),
     (CSV.replace("3,3", "x,3"), "column a: expected a number, got 'x'"),
     (CSV.replace("3,3", "inf,3"), "infinite values in a"),

@@ -14,6 +14,8 @@ from tacit.core.errors import DataError
 from tacit.core.events import Event, Warned
 from tacit.data.dataset import Dataset
 from tacit.data.datasets import Source
+from tacit.data.encoding import Encoding
+from tacit.data.holdout import split_off_test
 from tacit.data.public import align
 
 
@@ -209,3 +211,79 @@ def test_data_tell_apart_by_their_fingerprint_also_in_owners_and_units(tmp_path:
         load(frame.assign(stay=frame["stay"] * 2), tmp_path, "stay", drop=["hospital"]).fingerprint(),
     ]
     assert len(set(prints)) == 4
+
+
+def test_arrays_are_scaled_by_their_training_rows_alone() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(5, 3, (50, 2)), np.arange(50) % 2
+    made = split_off_test("arrays", x, y)
+    assert made.x.mean(0).tolist() == pytest.approx([0, 0], abs=1e-6)
+    assert made.test_x.mean(0).abs().max() > 1e-3
+    assert made.centre is not None
+    assert made.centre.tolist() != pytest.approx(x.mean(0).tolist(), abs=1e-6)
+
+
+def test_an_owner_of_one_row_keeps_it_for_training(tmp_path: Path) -> None:
+    frame = patients()
+    for place in range(len(frame)):  # wherever the single row lies, also where the test would be drawn
+        alone = frame.assign(hospital=["lonely" if k == place else "large" for k in range(len(frame))])
+        made = load(alone, tmp_path, client="hospital")
+        assert made.owner is not None
+        assert set(made.owner.tolist()) == {0, 1}
+
+
+def test_only_numbers_and_days_have_moments() -> None:
+    frame = pd.DataFrame({"a": [1.0, None, 5.0], "c": ["x", "y", "x"], "d": ["2024-01-01", None, "2024-06-01"]})
+    encoding = Encoding.fit(frame)
+    centre, spread = encoding.moments()
+    plain = [name for name in encoding.names if name not in ("a", "d")]
+    for name, middle, width in zip(encoding.names, centre.tolist(), spread.tolist(), strict=True):
+        assert ((middle, width) == (0.0, 1.0)) == (name in plain), name
+
+
+def test_public_rows_of_some_classes_keep_their_meaning(tmp_path: Path) -> None:
+    mine = load(pd.DataFrame({"x": range(60), "y": ["a", "b", "c"] * 20}), tmp_path, target="y")
+    public = load(pd.DataFrame({"x": range(40), "y": ["b", "c"] * 20}), tmp_path, target="y")
+    _, y = align(public, mine)
+    assert sorted(set(y.tolist())) == [1, 2]
+
+
+def test_a_class_called_none_is_a_class_and_na_is_a_gap_also_in_new_rows(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": ["p", "NA", "q"] * 20, "y": ["None", "some"] * 30})
+    made = load(frame, tmp_path, target="y")
+    assert made.labels == ("None", "some")
+    assert made.encoding is not None
+    assert set(made.columns) == {"x = p", "x = q", "x is missing"}
+    assert made.encoding.apply(pd.DataFrame({"x": ["NA", None]})).tolist() == [[0, 0, 1], [0, 0, 1]]
+
+
+def test_all_columns_that_need_mending_are_named_at_once(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "who": [f"p{k}" for k in range(40)],
+            "seen": ["31/12/2020", "01/02/2021"] * 20,
+            "dose": [f"{k % 7},{k % 10}5" for k in range(40)],
+            "born": [f"{k % 28 + 1} Jan 1970" for k in range(40)],
+            "y": ["a", "b"] * 20,
+        }
+    )
+    with pytest.raises(DataError) as refused:
+        load(frame, tmp_path, target="y")
+    for part in ("as names and ids do", "state their format", "looks like numbers such as", "looks like dates such as"):
+        assert part in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_lists_and_the_year_9999_are_refused_in_one_line(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"l": [[1, 2]] * 20, "d": ["2020-01-01", "9999-12-31"] * 10, "y": ["a", "b"] * 10})
+    frame.to_parquet(tmp_path / "odd.parquet")
+    source = Source.build({"name": "table", "path": str(tmp_path / "odd.parquet"), "target": "y"})
+    with pytest.raises(DataError, match=r"column l holds lists.*column d holds dates too far away"):
+        source.load()
+
+
+def test_float_classes_come_back_as_floats(tmp_path: Path) -> None:
+    made = load(pd.DataFrame({"x": range(40), "y": [0.5, 1.5] * 20}), tmp_path, target="y", task="classification")
+    assert made.encoding is not None
+    assert made.encoding.target is not None
+    assert made.encoding.target.decode(torch.eye(2)) == [0.5, 1.5]

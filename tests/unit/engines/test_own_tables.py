@@ -143,3 +143,34 @@ def test_pretraining_uses_a_public_table_in_the_studys_encoding(tmp_path: Path) 
     public = {"name": "table", "path": str(tmp_path / "public.csv"), "target": "outcome"}
     results = tacit.run(a_study(tmp_path, public=public, pretraining=5, distillation=1), tmp_path / "a")
     assert results.summary()["accuracy"].iloc[0] > 0.7
+
+
+def test_dollars_in_names_are_drawn_as_they_are(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"x": range(60), "who": ["Caf$ & Co$", "B$_x_$"] * 30, "y": ["a$^$", "b", "b"] * 20})
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    table = {"name": "table", "path": str(tmp_path / "t.csv"), "target": "y", "client": "who"}
+    study = {"dataset": table, "model": "linear", "split": "by_client", "clients": 2, "rounds": 2}
+    results = tacit.run(study, tmp_path / "a")
+    results.write_report()
+    assert "B$_x_$" in (results.folder / "figures" / "splits.svg").read_text()
+
+
+def test_a_client_is_asked_by_its_name(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"x": range(60), "who": ["Köln", "Bonn"] * 30, "y": ["a", "b", "b"] * 20})
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    table = {"name": "table", "path": tmp_path / "t.csv", "target": "y", "client": "who"}
+    study = {
+        "dataset": table,
+        "model": "linear",
+        "split": "by_client",
+        "clients": 2,
+        "rounds": 2,
+        "algorithm": "fedplus",
+    }
+    results = tacit.run(study, tmp_path / "a")
+    run, new = results.best(), pd.DataFrame({"x": [1, 50]})
+    named, numbered = (results.predict(run, new, client=who).tolist() for who in ("Köln", 1))
+    assert named == numbered
+    assert set(results.client_frame()["name"]) == {"Bonn", "Köln"}
+    with pytest.raises(StudyError, match="no client is called 'Koln'; did you mean Köln"):
+        results.predict(run, new, client="Koln")

@@ -188,3 +188,12 @@ def test_classes_and_numbers_do_not_mix_in_a_study(tmp_path: Path) -> None:
 def test_a_model_for_classes_does_not_fit_numbers() -> None:
     with pytest.raises(StudyError, match=r"must give one number per sample; it gives \(3,\)"):
         make_module(Model.build(torch.nn.Linear(5, 3)), (5,), 1, 0)
+
+
+@pytest.mark.parametrize(("algorithm", "rate"), [("fedplus", 0.5), ("local", 500.0), ("fedavg", 5.0)])
+def test_a_regression_on_its_way_to_infinity_ends_as_diverged_or_finished(
+    tmp_path: Path, algorithm: str, rate: float
+) -> None:
+    study = {"dataset": "diabetes", "model": "linear", "clients": 3, "rounds": 40, "algorithm": algorithm}
+    results = tacit.run({**study, "optimiser": {"name": "sgd", "lr": rate}}, tmp_path / "a")
+    assert results.summary()["status"].iloc[0] in ("diverged", "finished")

@@ -307,3 +307,9 @@ def test_the_history_is_json_even_when_a_run_diverges(tmp_path: Path) -> None:
     parsed = [json.loads(line, parse_constant=pytest.fail) for line in lines]
     assert parsed[-1]["status"] == "diverged"
     assert "diverged" in results.report.read_text()
+
+
+def test_the_environment_is_noted_once_however_often_it_is_the_same(tmp_path: Path) -> None:
+    tacit.run({"dataset": "iris", "model": "linear", "rounds": 1}, tmp_path / "a")
+    results = tacit.resume(tmp_path / "a")
+    assert len(results.environment) == 1

@@ -138,3 +138,46 @@ def test_what_is_no_model_is_refused_in_one_line() -> None:
         make_module(Model.build(lambda: 3), (4,), 3, 0)
     with pytest.raises(StudyError, match="model: expected a name"):
         Study(**SMALL, model=3)
+
+
+def test_objects_of_one_name_are_told_apart() -> None:
+    def local(width: int) -> type[nn.Module]:
+        class Net(nn.Linear):
+            W = width
+
+            def __init__(self) -> None:
+                super().__init__(4, 3)
+
+        return Net
+
+    def listed(sizes: list[int]) -> Any:
+        return lambda: nn.Sequential(nn.Linear(4, sizes[0]), nn.Linear(sizes[0], 3))
+
+    def keyed(width: int) -> Any:
+        def make(*, width: int = width) -> nn.Module:
+            return nn.Sequential(nn.Linear(4, width), nn.Linear(width, 3))
+
+        return make
+
+    twins = [
+        type("Twin", (nn.Linear,), {"__init__": lambda self: nn.Linear.__init__(self, 4, 3), "W": w}) for w in (1, 2)
+    ]
+    for pair in ([local(4), local(64)], [listed([4]), listed([64])], [keyed(4), keyed(64)], twins):
+        assert len(Study("o", model=pair, dataset="iris").runs()) == 2
+
+
+def test_a_study_keeps_the_class_it_was_given() -> None:
+    def named(width: int) -> type[nn.Module]:
+        return type(
+            "Given",
+            (nn.Sequential,),
+            {
+                "__module__": "nowhere",
+                "__init__": lambda self: nn.Sequential.__init__(self, nn.Linear(4, width), nn.Linear(width, 3)),
+            },
+        )
+
+    first = Study("first", model=named(5), dataset="iris")
+    Study("second", model=named(7), dataset="iris")
+    made = first.runs()[0].model.make((4,), 3)
+    assert made[0].out_features == 5  # type: ignore[index]

@@ -89,7 +89,7 @@ def test_comparison_csv_holds_every_table(results: tacit.Results) -> None:
             table = results.table(metric, statistic)
             for method in table.index:
                 for split in table.columns:
-                    if (metric, method, split) in found.index:
+                    if not pd.isna(table.loc[method, split]):
                         assert found.loc[(metric, method, split), statistic] == pytest.approx(table.loc[method, split])
     assert set(found["seeds"]) == {2}
 
@@ -103,17 +103,111 @@ def test_very_many_curves_are_thinned_and_the_page_says_so(
     data = chart_data(results)
     assert {curve["seed"] for curve in data["clients"]} == {0}
     assert {len(curve["names"]) for curve in data["clients"]} == {2}
-    assert data["clients_note"] == "seed 0, the first 2 of 3 clients"
-    assert "seed 0, the first 2 of 3 clients" in render(results)
+    assert data["clients_note"] == "seed 0, the first 2 of 3 clients, 2 of 4 rounds"
+    assert "seed 0, the first 2 of 3 clients, 2 of 4 rounds" in render(results)
 
 
-@pytest.mark.parametrize(("length", "most"), [(5, 10), (10, 10), (11, 10), (1000, 7), (2, 2)])
-def test_thinning_keeps_the_first_and_the_last_round(length: int, most: int) -> None:
-    kept = curves._thinned(length, most)
-    assert kept[0] == 0
-    assert kept[-1] == length - 1
-    assert len(kept) == min(length, most)
-    assert kept == sorted(set(kept))
+@pytest.mark.parametrize(("longest", "most"), [(5, 10), (10, 10), (11, 10), (1000, 7), (2, 2)])
+def test_thinning_keeps_the_first_and_the_last_round(longest: int, most: int) -> None:
+    kept = curves._kept_rounds(longest, most)
+    assert {1, longest} <= kept
+    assert len(kept) == min(longest, most)
+
+
+def test_seeds_of_unequal_length_are_thinned_alike(results: tacit.Results, tmp_path: Path) -> None:
+    for name in ("study.yaml", "runs.json", "splits.json"):
+        (tmp_path / name).write_text((results.folder / name).read_text())
+    record = json.loads((results.folder / "history.jsonl").read_text().splitlines()[0])
+    runs = [run for run in results.runs if results.names[run] == "fedavg"][:2]
+    lengths = dict(zip(runs, (900, 800), strict=True))
+    lines = [{**record, "run": run, "round": k + 1} for run, length in lengths.items() for k in range(length)]
+    (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    long, short = chart_data(tacit.Results(tmp_path))["curves"]
+    assert len(long["round"]) == 400
+    assert short["round"] == [round for round in long["round"] if round <= 800]
+
+
+def test_cells_that_are_not_final_say_so_and_are_not_best(results: tacit.Results, tmp_path: Path) -> None:
+    for name in ("study.yaml", "runs.json", "splits.json"):
+        (tmp_path / name).write_text((results.folder / name).read_text())
+    lines = [json.loads(line) for line in (results.folder / "history.jsonl").read_text().splitlines()]
+    best = {"accuracy": 1.0, "status": "running"}
+    mine = [run for run in results.runs if results.names[run] == "fedprox(mu=10)"]
+    kept = [
+        {**line, **(best if line["run"] in mine else {})}
+        for line in lines
+        if line["run"] not in mine or line["round"] < 3
+    ]
+    never = [run for run in results.runs if results.names[run] == "fedavg"]
+    kept = [line for line in kept if line["run"] not in never]
+    (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    page = contents(tacit.Results(tmp_path))
+    rows = {row["name"]: row["cells"] for row in page["comparison"][0]["rows"]}
+    assert {cell["going"] for cell in rows["fedprox(mu=10)"]} == {"round 2 of 4"}
+    assert not any(cell["best"] for cell in rows["fedprox(mu=10)"])
+    assert page["waiting"] == ["fedavg"]
+
+
+def test_equal_means_are_equally_good(results: tacit.Results, tmp_path: Path) -> None:
+    for name in ("study.yaml", "runs.json", "splits.json"):
+        (tmp_path / name).write_text((results.folder / name).read_text())
+    scores = {"fedavg": (0.1, 0.2), "fedprox(mu=0.1)": (0.2, 0.1), "fedprox(mu=10)": (0.05, 0.05)}
+    lines = [json.loads(line) for line in (results.folder / "history.jsonl").read_text().splitlines()]
+    for line in lines:
+        seed = results.runs[line["run"]].seed
+        line["accuracy"] = scores.get(results.names[line["run"]], (0.5, 0.5))[seed] + 1e-9 * seed
+    (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows = contents(tacit.Results(tmp_path))["comparison"][0]["rows"]
+    assert [[cell["best"] for cell in row["cells"]] for row in rows] == [[True] * 2, [True] * 2, [False] * 2]
+    assert rows[0]["cells"][0]["shade"] == rows[1]["cells"][0]["shade"]
+
+
+def test_curves_count_what_was_sent_so_far(results: tacit.Results) -> None:
+    curve = chart_data(results)["curves"][0]
+    mine = results.frame()[results.frame()["run"] == curve["run"]]
+    assert curve["mb"] == pytest.approx((mine["bytes_up"].cumsum() / 1e6).tolist(), rel=1e-4)
+    assert curve["time"] == pytest.approx(mine["seconds"].cumsum().tolist(), rel=1e-3)
+    summary = results.summary().set_index("run").loc[curve["run"]]
+    assert summary["bytes_up"] == mine["bytes_up"].sum()
+    costs = {row["method"]: row for row in contents(results)["costs"]}
+    runs = results.summary()[results.summary()["run"].map(results.names) == "fedavg"]
+    assert float(costs["fedavg"]["each"]) == pytest.approx(1000 * runs["seconds"].mean() / 4, rel=1e-2)
+
+
+def test_attackers_are_named_in_the_curves(tmp_path: Path) -> None:
+    study = {**STUDY, "clients": 5, "algorithm": "fedavg", "attackers": {"count": 2, "kind": "sign_flip"}, "seed": 0}
+    made = tacit.run({**study, "split": "iid", "centralised": False}, tmp_path / "a")
+    lying = [client["client"] for client in made.records[-1]["clients"] if client["attacker"]]
+    assert len(lying) == 2
+    assert chart_data(made)["clients"][0]["attackers"] == lying
+
+
+def test_the_smallest_error_of_a_regression_is_best(tmp_path: Path) -> None:
+    study = {"dataset": "diabetes", "model": "linear", "rounds": 4, "algorithm": ["fedavg", "fedsgd"]}
+    made = tacit.run({**study, "optimiser": {"name": "sgd", "lr": 0.05}}, tmp_path / "a")
+    table = next(table for table in contents(made)["comparison"] if table["id"] == "rmse")
+    fedavg, fedsgd = (row["cells"][0] for row in table["rows"])
+    assert float(fedavg["mean"]) < float(fedsgd["mean"])
+    assert (fedavg["best"], fedsgd["best"]) == (True, False)
+    assert (fedavg["shade"], fedsgd["shade"]) == (1, 0)
+
+
+def test_one_diverged_seed_empties_the_cell_on_the_page_and_in_the_csv(results: tacit.Results, tmp_path: Path) -> None:
+    for name in ("study.yaml", "runs.json", "splits.json"):
+        (tmp_path / name).write_text((results.folder / name).read_text())
+    lines = [json.loads(line) for line in (results.folder / "history.jsonl").read_text().splitlines()]
+    wild = next(run for run in results.runs if results.names[run] == "fedprox(mu=10)")
+    for line in lines:
+        if line["run"] == wild and line["round"] == 4:
+            line |= {"accuracy": None, "loss": None, "status": "diverged"}
+    (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    odd = tacit.Results(tmp_path)
+    rows = {row["name"]: row["cells"] for row in contents(odd)["comparison"][0]["rows"]}
+    assert [cell["mean"] == "" for cell in rows["fedprox(mu=10)"]].count(True) == 1
+    cells = odd.comparison().set_index(["metric", "method", "split"])["mean"]
+    split = results.labels[wild]["split"]
+    assert pd.isna(cells["accuracy", "fedprox(mu=10)", split])
+    assert odd.best() not in [run for run in odd.runs if odd.runs[run].centralised]
 
 
 def test_a_study_that_has_just_begun_has_a_page(results: tacit.Results, tmp_path: Path) -> None:
