@@ -119,7 +119,7 @@ def draw_clients(clients: pd.DataFrame, score: str) -> Figure:
             by_round = mine.groupby("round")[[f"train_{score}", f"test_{score}"]].mean()
             panel.plot(by_round[f"test_{score}"], label=f"client {client!s}{lies}" if k < 12 else None, **style_of(k))
             panel.plot(by_round[f"train_{score}"], color=style_of(k)["color"], linestyle=":", linewidth=0.9)
-    _label(figure, panels, f"local {SCORES[score]}")
+    _label(figure, panels, f"local {SCORES[score]} (dotted: train)")
     return figure
 
 
@@ -161,6 +161,8 @@ def _panels(titles: list[str]) -> tuple[Figure, dict[str, Any]]:
 def _logarithmic(panel: Any, axis: str) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
+    if not panel.lines:  # nothing to show, as of a study whose runs all diverged
+        return
     panel.set(**{f"{axis}scale": "log"})
     ruler = getattr(panel, f"{axis}axis")
     low, high = ruler.get_view_interval()

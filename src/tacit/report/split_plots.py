@@ -94,7 +94,7 @@ def _labels(panel: Any, portrait: Portrait, counts: Sequence[Sequence[int]], tit
             panel.bar(places, row, width=0.84 / count, color=COLOURS[k], label=called)
         panel.set_ylabel("samples")
     step = max(1, math.ceil(len(labels) / 12))
-    panel.set_xticks(labels[::step], [textwrap.shorten(name, 12) for name in portrait.labels[::step]], fontsize=8)
+    _name_ticks(panel, labels[::step], portrait.labels[::step])
     panel.set_xlabel("label")
     panel.set_title(textwrap.fill(title, 44), fontsize=10)
 
@@ -107,6 +107,13 @@ def _sizes(panel: Any, portrait: Portrait) -> None:
     step = max(1, math.ceil(len(places) / 12))
     noisy = any(portrait.noise)
     names = [f"{n}\nnoise {s:.2g}" if noisy else n for n, s in zip(portrait.clients, portrait.noise, strict=True)]
-    panel.set_xticks(places[::step], names[::step], fontsize=8)
+    _name_ticks(panel, places[::step], names[::step])
     panel.set_xlabel("client")
     panel.set_title("sizes", fontsize=10)
+
+
+def _name_ticks(panel: Any, places: Sequence[int], names: Sequence[str]) -> None:
+    """Names under an axis, slanted where they are long."""
+    short = [name if len(name) <= 24 else f"{name[:23]}…" for name in names]
+    slanted = {"rotation": 35, "ha": "right"} if max(map(len, short), default=0) > 12 and len(short) > 2 else {}
+    panel.set_xticks(places, short, fontsize=8, **slanted)
