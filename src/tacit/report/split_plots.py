@@ -84,7 +84,7 @@ def draw_holdings(holdings: Sequence[Holding], columns: Sequence[str], people: i
 def _labels(panel: Any, portrait: Portrait, counts: Sequence[Sequence[int]], title: str) -> None:
     count, labels = len(portrait.clients), range(len(portrait.labels))
     if count > FEW:
-        panel.imshow(counts, cmap="Blues", aspect="auto")
+        panel.figure.colorbar(panel.imshow(counts, cmap="Blues", aspect="auto"), ax=panel, label="samples")
         panel.set_ylabel("client")
     else:
         for k, row in enumerate(counts):
@@ -115,5 +115,5 @@ def _sizes(panel: Any, portrait: Portrait) -> None:
 def _name_ticks(panel: Any, places: Sequence[int], names: Sequence[str]) -> None:
     """Names under an axis, slanted where they are long."""
     short = [name if len(name) <= 24 else f"{name[:23]}…" for name in names]
-    slanted = {"rotation": 35, "ha": "right"} if max(map(len, short), default=0) > 12 and len(short) > 2 else {}
+    slanted = {"rotation": 35, "ha": "right"} if sum(map(len, short)) > 50 else {}
     panel.set_xticks(places, short, fontsize=8, **slanted)
