@@ -137,9 +137,14 @@ def test_a_band_goes_from_the_lowest_to_the_highest_seed(visit: Visit, address: 
     points = [float(pair.split()[1]) for pair in bands[0].strip("MZ").split("L")]
     assert len(points) == 2 * len(wide)
     upper, lower = points[: len(wide)], points[len(wide) :][::-1]
+    line = page.eval_on_selector_all(
+        "#chart-score .panel:first-child path.line[data-name=fedavg]", "all => all[0].getAttribute('d')"
+    )
+    heights = [float(pair.split()[1]) for pair in line.strip("M").split("L")]
+    means = mine.mean().tolist()
+    unit = (heights[0] - heights[-1]) / (means[-1] - means[0])  # pixels for an accuracy of one
     pixels = [(low - up) for low, up in zip(lower, upper, strict=True)]
-    spans = [high - low for low, high in wide]
-    assert pixels == pytest.approx([span * max(pixels) / max(spans) for span in spans], abs=0.3)
+    assert pixels == pytest.approx([unit * (high - low) for low, high in wide], abs=0.4)
 
 
 def test_dots_are_the_honest_clients_of_every_seed_after_the_last_round(
@@ -152,6 +157,14 @@ def test_dots_are_the_honest_clients_of_every_seed_after_the_last_round(
     assert len(titles) == len(last) == 3 * 2 * 3
     shown = sorted(float(title.rsplit(": ")[1]) for title in titles)
     assert shown == pytest.approx(sorted(last["test_accuracy"]), rel=1e-3)
+
+
+def test_attackers_are_marked_in_their_curves_and_have_no_dot(visit: Visit, tmp_path: Path) -> None:
+    attack = {"count": 2, "kind": "sign_flip"}
+    study = {**STUDY_25, "clients": 5, "rounds": 3, "algorithm": "fedavg", "split": "iid", "attackers": attack}
+    page = visit.open(tacit.run(study, tmp_path / "a").report.as_uri())
+    assert page.locator("#chart-fairness .dot").count() == 3
+    assert page.locator("#chart-clients .mark").count() == 2
 
 
 def test_bars_tell_sizes_and_labels(visit: Visit, address: str, results: tacit.Results) -> None:
