@@ -70,6 +70,8 @@ function drawCurves(place, xKey, yKey, xLabel, yLabel) {
       name: `${name}, ${title}`, points: points.map(([x, y]) => [x, y]) }))), xLabel));
 }
 
+const MANY = 16; // clients in a panel
+
 const seedOf = (items) => (items.some(({ seed }) => seed === chosen.seed) ? chosen.seed : items[0]?.seed);
 
 function drawClients(place) {
@@ -77,12 +79,13 @@ function drawClients(place) {
   const mine = data.clients.filter((one) => one.seed === seed && !hidden.methods.has(one.method) && !hidden.splits.has(one.split));
   const kinds = loss ? ["train_loss", "test_loss"] : ["train", "test"];
   const panels = mine.map((one) => {
+    const many = one.names.length > MANY;  // then the local tests alone, as thin lines
     const lines = one.names.flatMap((name, k) => kinds.map((kind, j) => ({
       name: `${clientName(name)}${one.attackers.includes(k) ? " (attacker)" : ""}, ${j ? "local test" : "train"}`,
-      style: `${style(k)} ${j ? "" : "thin"}`.trim(),
+      style: `${style(k)} ${j ? (many ? "faint" : "") : "thin"}`.trim(),
       mark: j && one.attackers.includes(k) ? "×" : "",
       points: one.round.map((round, r) => [round, one[kind][k][r], null, null]).filter(([, y], r) => y !== null || r > 0),
-    })));
+    })).filter((_, j) => j || !many));
     return { title: `${one.method}, ${one.split}`, lines, calm: steady(one.method, one.split) };
   });
   fit(panels.length);
@@ -92,9 +95,10 @@ function drawClients(place) {
   const common = { xLabel: "round", yLabel: loss ? "local loss" : `local ${data.score_name}`, xs: all.map(([x]) => x), ys: loss ? values : sane(values) };
   const largest = most([0, ...mine.map(({ names }) => names.length)]);
   const names = mine.find((one) => one.names.length === largest)?.names ?? [];
-  const items = largest <= 16 ? names.map((name, k) => ({ name: clientName(name), style: style(k) })) : [];
+  const items = largest <= MANY ? names.map((name, k) => ({ name: clientName(name), style: style(k) })) : [];
   if (mine.some(({ attackers }) => attackers.length)) items.push({ name: "× at its end: an attacker", style: "hidden" });
-  items.push({ name: "train, as it worked", style: "plain thin" }, { name: "local test, after the round", style: "plain" });
+  if (largest <= MANY) items.push({ name: "train, as it worked", style: "plain thin" });
+  items.push({ name: `local test, after the round${largest > MANY ? ` (${largest} clients)` : ""}`, style: "plain" });
   place.replaceChildren(
     legend(items),
     grid(panels.map((panel) => linePanel({ ...common, ...panel }))),
