@@ -25,6 +25,25 @@ from tacit.training.gradients import Gradients
 from tacit.training.optimisers import SGD, Optimiser
 from tacit.training.trainer import Block, Work, train
 
+SMALL = """
+dataset: iris
+model: linear
+clients: 3
+rounds: 2
+algorithm: [fedavg, fedprox]
+optimiser: {name: sgd, lr: 0.1}
+"""
+COMPARED: dict[str, Any] = {  # what a report can compare: methods, splits, seeds and a reference
+    "dataset": "iris",
+    "model": "linear",
+    "clients": 3,
+    "rounds": 4,
+    "split": ["iid", "label_dirichlet"],
+    "algorithm": ["fedavg", {"name": "fedprox", "mu": 0.1}, "fedsgd"],
+    "optimiser": {"name": "sgd", "lr": 0.1},
+    "seed": [0, 1],
+    "centralised": True,
+}
 FAST = {"dataset": "iris", "model": "linear", "optimiser": {"name": "sgd", "lr": 0.1}, "clients": 3, "rounds": 2}
 
 

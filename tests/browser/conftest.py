@@ -6,10 +6,10 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from browsing import Visit
+from playground import COMPARED
 from playwright.sync_api import Browser, sync_playwright
 
 import tacit
@@ -42,23 +42,9 @@ def visit(browser: Browser) -> Iterator[Visit]:
     context.close()
 
 
-STUDY: dict[str, Any] = {
-    "name": "compared",
-    "dataset": "iris",
-    "model": "linear",
-    "clients": 3,
-    "rounds": 4,
-    "split": ["iid", "label_dirichlet"],
-    "algorithm": ["fedavg", {"name": "fedprox", "mu": 0.1}, "fedsgd"],
-    "optimiser": {"name": "sgd", "lr": 0.1},
-    "seed": [0, 1],
-    "centralised": True,
-}
-
-
 @pytest.fixture(scope="session")
 def results(tmp_path_factory: pytest.TempPathFactory) -> tacit.Results:
-    return tacit.run(STUDY, tmp_path_factory.mktemp("report") / "study")
+    return tacit.run(COMPARED, tmp_path_factory.mktemp("report") / "study")
 
 
 @pytest.fixture(scope="session")

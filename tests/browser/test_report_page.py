@@ -194,6 +194,24 @@ def test_scores_that_never_change_are_drawn_too(visit: Visit, results: tacit.Res
     assert visit.troubles == []
 
 
+def test_the_pointer_finds_its_round_in_charts_of_every_size(visit: Visit, address: str) -> None:
+    page = visit.open(address)
+    sizes = set()
+    for chart in ("chart-score", "chart-clients", "chart-cost"):
+        panel = page.locator(f"#{chart} .panel svg[role=img]").first
+        panel.scroll_into_view_if_needed()
+        sizes.add(panel.get_attribute("viewBox"))
+        box, wide = panel.bounding_box(), float((panel.get_attribute("viewBox") or "").split()[2])
+        ends = panel.locator("path.line").first.get_attribute("d") or ""
+        places = [float(pair.split()[0]) for pair in ends.strip("M").split("L")]
+        assert box
+        for k, place in enumerate(places):
+            page.mouse.move(box["x"] + place / wide * box["width"], box["y"] + box["height"] / 2)
+            drawn = page.locator(f"#{chart} .panel .guide").first.get_attribute("x1")
+            assert float(drawn or 0) == pytest.approx(place, abs=0.1), (chart, k)
+    assert len(sizes) == 2
+
+
 def test_metric_seed_and_cost_can_be_chosen(visit: Visit, address: str) -> None:
     page = visit.open(address)
 

@@ -38,6 +38,7 @@ def run_command(
     """
     import tacit
     from tacit.cli.progress import display
+    from tacit.report.plots import write_figures
 
     screen = display(quiet=quiet)
     try:
@@ -54,7 +55,7 @@ def run_command(
         where = f"; go on with: tacit run --resume {shlex.quote(screen.folder)}" if screen.folder else ""
         print(f"stopped{where}", file=sys.stderr)
         raise typer.Exit(143 if isinstance(error, Terminated) else 130) from None
-    results.write_report()
+    write_figures(results)
     if as_json:
         typer.echo(json.dumps(_summary(results), indent=2))
     elif not quiet:

@@ -38,7 +38,7 @@ def read_environment(folder: Path) -> list[dict[str, Any]]:
         found = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
-    return found if isinstance(found, list) else []
+    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
 
 
 def _version(name: str) -> str | None:

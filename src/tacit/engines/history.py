@@ -57,9 +57,12 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         return []
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]  # a last line without its end is still being written
     try:
-        return [json.loads(line) for line in lines]
+        found = [json.loads(line) for line in lines]
     except ValueError as error:
         raise DataError(f"{path} is damaged: {error}") from None
+    if odd := [k for k, record in enumerate(found) if not isinstance(record, dict) or "run" not in record]:
+        raise DataError(f"{path} is damaged: line {odd[0] + 1} is no record of a run")
+    return found
 
 
 def _finite(value: Any) -> Any:

@@ -132,6 +132,7 @@ function linePanel({ title, lines, xLabel, yLabel, xs, ys, logX = false, logY = 
 // The values under the pointer, or at the place that the arrow keys have moved to.
 function follow(picture, guide, lines, x, { title, xLabel }) {
   const places = [...new Set(lines.flatMap((line) => line.points.map(([at]) => at)))].sort((a, b) => a - b);
+  const width = WIDTH;  // of this picture; the next chart may have another
   let chosen = -1;
   const nearest = (points, at) =>
     points.reduce((best, point) => (Math.abs(point[0] - at) < Math.abs(best[0] - at) ? point : best), points[0]);
@@ -147,7 +148,7 @@ function follow(picture, guide, lines, x, { title, xLabel }) {
       .map((line) => ({ line, value: nearest(line.points, at)[1] }))
       .sort((a, b) => (b.value ?? -Infinity) - (a.value ?? -Infinity));
     const box = picture.getBoundingClientRect();
-    tip(box.left + (middle / WIDTH) * box.width, box.top + window.scrollY, `${title}, ${xLabel} ${short(at)}`, rows);
+    tip(box.left + (middle / width) * box.width, box.top + window.scrollY, `${title}, ${xLabel} ${short(at)}`, rows);
   };
   const hide = () => {
     guide.setAttribute("visibility", "hidden");
@@ -155,7 +156,7 @@ function follow(picture, guide, lines, x, { title, xLabel }) {
   };
   picture.addEventListener("pointermove", (event) => {
     const box = picture.getBoundingClientRect();
-    const pixel = ((event.clientX - box.left) / box.width) * WIDTH;
+    const pixel = ((event.clientX - box.left) / box.width) * width;
     const distances = places.map((at) => Math.abs(x.at(at) - pixel));
     show(distances.indexOf(Math.min(...distances)));
   });
@@ -267,5 +268,7 @@ function matrixPanel({ title, rows, columns, values, rowLabel, columnLabel }) {
     picture.append(make("text", { x: LEFT + wide * (j + 0.5), y: height - BOTTOM + 15, "text-anchor": "middle" }, column.slice(0, 7)));
   });
   picture.append(make("text", { x: (LEFT + WIDTH) / 2, y: height - 5, "text-anchor": "middle" }, columnLabel));
+  const middle = (TOP + height - BOTTOM) / 2;
+  picture.append(make("text", { x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` }, rowLabel));
   return make("figure", { class: "panel" }, make("figcaption", {}, title), picture);
 }

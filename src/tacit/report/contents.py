@@ -51,24 +51,22 @@ def contents(results: Results) -> dict[str, Any]:
         "columns": results.columns,
         "study": results.study.to_yaml(),
         "environment": results.environment,
-        "figures": (results.folder / "figures").is_dir(),
         "encoding": results.encoding.describe() if results.encoding else [],
         "data": chart_data(results),
     }
 
 
 def _compared(results: Results) -> dict[str, str]:
-    titles = dict(results.titles)
-    best = f"best_{results.score}"
-    if best in results.summary():
-        titles = {**dict(list(titles.items())[:1]), best: f"Best {SCORES[results.score]} of any round", **titles}
-    return titles
+    """The tables' titles by metric; the best of all rounds comes second."""
+    titles = list(results.titles.items())
+    best = (f"best_{results.score}", f"Best {SCORES[results.score]} of any round")
+    return dict([*titles[:1], best, *titles[1:]]) if titles else {}
 
 
 def _fair(results: Results) -> dict[str, str]:
     several = any(run.clients > 1 for run in results.runs.values() if not run.centralised)
-    known = [name for name in ("worst", "spread") if name in results.summary() and several]
-    return {name: {"worst": "The worst served client", "spread": "Spread over clients"}[name] for name in known}
+    titles = {"worst": "The worst served client", "spread": "Spread over clients"}
+    return {name: title for name, title in titles.items() if several and name in results.summary()}
 
 
 def _table(results: Results, metric: str, title: str) -> dict[str, Any]:
@@ -150,8 +148,8 @@ def _costs(results: Results) -> list[dict[str, str]]:
     if summary.empty:
         return []
     summary = summary.assign(method=summary["run"].map(results.names))
-    wanted = {"bytes_up": "up", "bytes_down": "down", f"{results.score}_per_mb": "per_mb", "seconds": "seconds"}
-    means = summary.groupby("method", sort=False)[[*wanted, "round"]].mean()
+    wanted = ["round", "bytes_up", "bytes_down", f"{results.score}_per_mb", "seconds"]
+    means = summary.groupby("method", sort=False)[wanted].mean()
     rows = []
     for name, row in means.iterrows():
         up, down = (f"{row[key] / 1e6:,.3g}" for key in ("bytes_up", "bytes_down"))
@@ -172,13 +170,8 @@ def _costs(results: Results) -> list[dict[str, str]]:
 
 def _small_tests(results: Results) -> list[str]:
     """A word about clients whose local test is too small to tell much."""
-    sizes = {
-        (one.split, name): sum(one.test[k])
-        for one in results.portraits
-        for k, name in enumerate(one.clients)
-        if 0 <= sum(one.test[k]) < FEW_TESTS
-    }
-    if not sizes:
+    sizes = {(one.split, name): sum(one.test[k]) for one in results.portraits for k, name in enumerate(one.clients)}
+    if not any(sizes.values()) or min(sizes.values()) >= FEW_TESTS:  # none at all is what the study asked for
         return []
     (split, name), least = min(sizes.items(), key=lambda item: item[1])
     return [

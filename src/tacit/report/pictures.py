@@ -44,7 +44,7 @@ class Picture:
         kind = path.suffix.removeprefix(".").lower()
         if kind not in ("svg", "png", "pdf"):
             raise StudyError(f"{path}: expected a name that ends in .svg, .png or .pdf")
-        if not path.parent.is_dir() and not path.parent.parent.is_dir():
+        if not path.parent.is_dir() and not path.parent.parent.is_dir():  # one new folder is meant, more are a mistake
             raise StudyError(f"{path}: there is no folder {path.parent.parent} to save it in")
         with replacing(path, "wb") as file:
             file.write(self._drawn(kind))

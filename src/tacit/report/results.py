@@ -92,8 +92,8 @@ class Results:
     @cached_property
     def _frame(self) -> pd.DataFrame:
         rows = [{**self.labels[r["run"]], **{k: v for k, v in r.items() if k != "clients"}} for r in self.records]
-        table, plain = pd.DataFrame(rows), {"run", "status", "updated", *next(iter(self.labels.values()), {})}
-        return table.astype({name: float for name in table if name not in plain and table[name].dtype == object})
+        table, texts = pd.DataFrame(rows), {"run", "status", "updated", *next(iter(self.labels.values()), {})}
+        return table.astype({name: float for name in table if name not in texts and table[name].dtype == object})
 
     def client_frame(self) -> pd.DataFrame:
         """A row per run, round and client."""
@@ -114,7 +114,10 @@ class Results:
     def portraits(self) -> list[Portrait]:
         """Who held what, for each way in which the data were divided."""
         path = self.folder / "splits.json"
-        return [Portrait.from_dict(one) for one in json.loads(path.read_text())] if path.exists() else []
+        try:
+            return [Portrait.from_dict(one) for one in json.loads(path.read_text())] if path.exists() else []
+        except (ValueError, TypeError, AttributeError):
+            raise DataError(f"{path} is damaged; delete it, and the report goes without who held what") from None
 
     @property
     def environment(self) -> list[dict[str, Any]]:
@@ -303,7 +306,6 @@ class Results:
         from tacit.report.plots import write_figures
 
         self.write_tables()
-        (self.folder / "figures").mkdir(exist_ok=True)
         write_page(self)
         write_figures(self)
         return self.report

@@ -11,17 +11,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from playground import SMALL
 
 from tacit.engines.study import Study
-
-SMALL = """
-dataset: iris
-model: linear
-clients: 3
-rounds: 2
-algorithm: [fedavg, fedprox]
-optimiser: {name: sgd, lr: 0.1}
-"""
 
 
 def tacit(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:

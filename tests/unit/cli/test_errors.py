@@ -6,19 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from playground import SMALL
 
 import tacit
 from tacit.cli.main import main
 from tacit.core.errors import StudyError
 
-SMALL = """
-dataset: iris
-model: linear
-clients: 3
-rounds: 2
-algorithm: [fedavg, fedprox]
-optimiser: {name: sgd, lr: 0.1}
-"""
 CSV = "a,b,y\n" + "".join(f"{k},{k % 7},{k % 2}\n" for k in range(60))
 TABLE = "dataset={name: table, path: t.csv, target: y}"
 ALGORITHM = """

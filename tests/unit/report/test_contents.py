@@ -9,29 +9,27 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from playground import COMPARED
 
 import tacit
+from tacit.core.errors import DataError
 from tacit.report import curves
 from tacit.report.contents import contents
 from tacit.report.curves import chart_data
 from tacit.report.html import render
 
-STUDY: dict[str, Any] = {
-    "dataset": "iris",
-    "model": "linear",
-    "clients": 3,
-    "rounds": 4,
-    "split": ["iid", "label_dirichlet"],
-    "algorithm": ["fedavg", {"name": "fedprox", "mu": [0.1, 10]}],
-    "optimiser": {"name": "sgd", "lr": 0.1},
-    "seed": [0, 1],
-    "centralised": True,
-}
+STUDY: dict[str, Any] = {**COMPARED, "algorithm": ["fedavg", {"name": "fedprox", "mu": [0.1, 10]}]}
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> tacit.Results:
     return tacit.run(STUDY, tmp_path_factory.mktemp("contents") / "study")
+
+
+def copy_study(results: tacit.Results, folder: Path) -> None:
+    """The study without its history, which the test writes itself."""
+    for name in ("study.yaml", "runs.json", "splits.json"):
+        (folder / name).write_text((results.folder / name).read_text())
 
 
 def last_records(results: tacit.Results) -> pd.DataFrame:
@@ -115,8 +113,7 @@ def test_thinning_keeps_the_first_and_the_last_round(longest: int, most: int) ->
 
 
 def test_seeds_of_unequal_length_are_thinned_alike(results: tacit.Results, tmp_path: Path) -> None:
-    for name in ("study.yaml", "runs.json", "splits.json"):
-        (tmp_path / name).write_text((results.folder / name).read_text())
+    copy_study(results, tmp_path)
     record = json.loads((results.folder / "history.jsonl").read_text().splitlines()[0])
     runs = [run for run in results.runs if results.names[run] == "fedavg"][:2]
     lengths = dict(zip(runs, (900, 800), strict=True))
@@ -128,8 +125,7 @@ def test_seeds_of_unequal_length_are_thinned_alike(results: tacit.Results, tmp_p
 
 
 def test_cells_that_are_not_final_say_so_and_are_not_best(results: tacit.Results, tmp_path: Path) -> None:
-    for name in ("study.yaml", "runs.json", "splits.json"):
-        (tmp_path / name).write_text((results.folder / name).read_text())
+    copy_study(results, tmp_path)
     lines = [json.loads(line) for line in (results.folder / "history.jsonl").read_text().splitlines()]
     best = {"accuracy": 1.0, "status": "running"}
     mine = [run for run in results.runs if results.names[run] == "fedprox(mu=10)"]
@@ -149,8 +145,7 @@ def test_cells_that_are_not_final_say_so_and_are_not_best(results: tacit.Results
 
 
 def test_equal_means_are_equally_good(results: tacit.Results, tmp_path: Path) -> None:
-    for name in ("study.yaml", "runs.json", "splits.json"):
-        (tmp_path / name).write_text((results.folder / name).read_text())
+    copy_study(results, tmp_path)
     scores = {"fedavg": (0.1, 0.2), "fedprox(mu=0.1)": (0.2000001, 0.1), "fedprox(mu=10)": (0.05, 0.05)}
     lines = [json.loads(line) for line in (results.folder / "history.jsonl").read_text().splitlines()]
     for line in lines:
@@ -193,8 +188,7 @@ def test_the_smallest_error_of_a_regression_is_best(tmp_path: Path) -> None:
 
 
 def test_one_diverged_seed_empties_the_cell_on_the_page_and_in_the_csv(results: tacit.Results, tmp_path: Path) -> None:
-    for name in ("study.yaml", "runs.json", "splits.json"):
-        (tmp_path / name).write_text((results.folder / name).read_text())
+    copy_study(results, tmp_path)
     lines = [json.loads(line) for line in (results.folder / "history.jsonl").read_text().splitlines()]
     wild = next(run for run in results.runs if results.names[run] == "fedprox(mu=10)")
     for line in lines:
@@ -211,8 +205,7 @@ def test_one_diverged_seed_empties_the_cell_on_the_page_and_in_the_csv(results: 
 
 
 def test_a_study_that_has_just_begun_has_a_page(results: tacit.Results, tmp_path: Path) -> None:
-    for name in ("study.yaml", "runs.json", "splits.json"):
-        (tmp_path / name).write_text((results.folder / name).read_text())
+    copy_study(results, tmp_path)
     begun = tacit.Results(tmp_path)
     assert "No round is done yet" in render(begun)
     whole = (results.folder / "history.jsonl").read_text()
@@ -255,3 +248,32 @@ def test_a_run_that_diverged_has_no_place_in_its_cell(tmp_path: Path) -> None:
     assert [cell["mean"] for cell in rows[wild]] == ["", ""]
     assert [one["status"] for one in page["stopped"]] == ["diverged"] * len(page["stopped"])
     assert page["stopped"]
+
+
+def test_privacy_that_was_spent_is_told_and_that_none_was_too(results: tacit.Results, tmp_path: Path) -> None:
+    assert "No run adds noise" in render(results)
+    copy_study(results, tmp_path)
+    lines = [json.loads(line) for line in (results.folder / "history.jsonl").read_text().splitlines()]
+    spent = [{**line, "epsilon": line["round"] / 2, "delta": 1e-5} for line in lines]
+    (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in spent))
+    page = contents(tacit.Results(tmp_path))
+    assert {(row["epsilon"], row["delta"]) for row in page["privacy"]} == {("2", "1e-05")}
+    assert len(page["privacy"]) == len(results.runs)
+
+
+def test_small_local_tests_are_pointed_out_but_not_that_there_are_none(tmp_path: Path) -> None:
+    study = {"dataset": "digits", "model": "linear", "rounds": 1, "clients": 4}
+    for name, share, said in (("a", 0.1, False), ("b", 0.01, True), ("c", 0.0, False)):
+        page = contents(tacit.run({**study, "local_test": share}, tmp_path / name))
+        assert any("fewer than 10 samples" in text for text in page["cautions"]) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("splits.json", "{"), ("splits.json", "[1]"), ("history.jsonl", "null\n"), ("history.jsonl", "{}\n")],
+)
+def test_a_damaged_file_is_named_in_one_line(results: tacit.Results, tmp_path: Path, name: str, text: str) -> None:
+    copy_study(results, tmp_path)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=f"{name} is damaged"):
+        render(tacit.Results(tmp_path))
