@@ -170,10 +170,10 @@ def _costs(results: Results) -> list[dict[str, str]]:
 
 def _small_tests(results: Results) -> list[str]:
     """A word about clients whose local test is too small to tell much."""
-    sizes = {(one.split, name): sum(one.test[k]) for one in results.portraits for k, name in enumerate(one.clients)}
-    if not any(sizes.values()) or min(sizes.values()) >= FEW_TESTS:  # none at all is what the study asked for
+    sizes = [(sum(one.test[k]), one.split, name) for one in results.portraits for k, name in enumerate(one.clients)]
+    if not any(size for size, _, _ in sizes) or min(sizes)[0] >= FEW_TESTS:  # none at all is what the study asked for
         return []
-    (split, name), least = min(sizes.items(), key=lambda item: item[1])
+    least, split, name = min(sizes)
     return [
         f"some clients test on fewer than {FEW_TESTS} samples (client {name} under {split} on {least}), so their own"
         " results, the worst one and the spread say little"

@@ -268,6 +268,14 @@ def test_small_local_tests_are_pointed_out_but_not_that_there_are_none(tmp_path:
         assert any("fewer than 10 samples" in text for text in page["cautions"]) == said
 
 
+def test_the_smallest_local_test_of_all_seeds_is_named(tmp_path: Path) -> None:
+    study = {"dataset": "digits", "model": "linear", "rounds": 1, "split": "quantity_skew", "seed": [0, 1, 2]}
+    results = tacit.run(study, tmp_path / "a")
+    sizes = {one.seed: min(sum(row) for row in one.test) for one in results.portraits}
+    assert sizes[2] > min(sizes.values())
+    assert any(f"on {min(sizes.values())})" in text for text in contents(results)["cautions"])
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [("splits.json", "{"), ("splits.json", "[1]"), ("history.jsonl", "null\n"), ("history.jsonl", "{}\n")],
