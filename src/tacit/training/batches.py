@@ -7,9 +7,48 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 Plan = Sequence[Tensor]  # one index tensor per step
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A plan as one matrix, its batches padded to the longest; of step s, the first `counts[s]` are real."""
+
+    index: Tensor  # (steps, B)
+    counts: Tensor  # (steps,)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def first(self, steps: int) -> Packed:
+        return Packed(self.index[:steps], self.counts[:steps])
+
+
+@dataclass(frozen=True)
+class Samples:
+    """All samples that rows are trained on. Pictures may be bytes: `scale` is what a float is times."""
+
+    x: Tensor  # (n, ...)
+    y: Tensor  # (n,), or (n, classes) where targets are soft
+    scale: float = 1.0
+
+    @classmethod
+    def compact(cls, x: Tensor, y: Tensor) -> Samples:
+        """As bytes, where every number is a whole number of 255ths: a fourth of the memory."""
+        if x.dtype != torch.float32 or not x.numel():
+            return cls(x, y)
+        bytes = cls((x * 255).round().clamp(0, 255).to(torch.uint8), y, 255.0)
+        return bytes if torch.equal(bytes.take(slice(None)), x) else cls(x, y)
+
+    def take(self, index: Tensor | slice) -> Tensor:
+        """The features of these samples, as floats."""
+        found = self.x[index]
+        if self.x.dtype != torch.uint8:
+            return found
+        return found.float() / torch.full((), self.scale, device=found.device)  # by a tensor, so that it is a division
 
 
 @dataclass(frozen=True)
@@ -18,11 +57,15 @@ class Batch:
 
     x: Tensor  # (K, B, ...)
     y: Tensor  # (K, B), of floats in a regression, or (K, B, classes) where targets are soft
-    counts: tuple[int, ...]
+    counts: tuple[int, ...] | Tensor  # (K,) on the device, where the step must not wait for the host
+
+    def column(self, device: torch.device) -> Tensor:
+        """The counts as a column. # (K, 1)"""
+        return (self.counts if isinstance(self.counts, Tensor) else torch.tensor(self.counts, device=device))[:, None]
 
     def row(self, k: int) -> tuple[Tensor, Tensor]:
         """Row k's real samples."""
-        x, y, count = self.x[k], self.y[k], self.counts[k]
+        x, y, count = self.x[k], self.y[k], int(self.counts[k])
         return (x, y) if count == len(y) else (x[:count], y[:count])
 
 
@@ -35,10 +78,32 @@ def plan_epochs(samples: Tensor, epochs: int, batch_size: int | None, generator:
     """
     if not len(samples):
         return ()
+    passes = _passes(samples, epochs, batch_size, generator)
+    return tuple(batch for order in passes for batch in order.split(batch_size or len(order)))
+
+
+def pack_epochs(samples: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator) -> Packed:
+    """The same plan as `plan_epochs` makes, in one matrix.
+
+    >>> plan = pack_epochs(torch.arange(5), 2, 2, torch.Generator().manual_seed(0))
+    >>> plan.index.shape, plan.counts.tolist()
+    (torch.Size([6, 2]), [2, 2, 1, 2, 2, 1])
+    """
+    size = min(batch_size or len(samples), max(len(samples), 1))
+    over = -len(samples) % size if len(samples) else 0
+    passes = [pad(order, (0, over)).view(-1, size) for order in _passes(samples, epochs, batch_size, generator)]
+    counts = torch.full((sum(map(len, passes)),), size)
+    if over:
+        counts[len(passes[0]) - 1 :: len(passes[0])] = size - over
+    return Packed(torch.cat(passes) if passes else samples.new_zeros(0, size), counts)
+
+
+def _passes(samples: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator) -> list[Tensor]:
+    if not len(samples):
+        return []
     if batch_size is None or batch_size >= len(samples):
-        return (samples,) * epochs  # the order within a full batch does not matter
-    shuffled = (samples[torch.randperm(len(samples), generator=generator)] for _ in range(epochs))
-    return tuple(batch for order in shuffled for batch in order.split(batch_size))
+        return [samples] * epochs  # the order within a full batch does not matter
+    return [samples[torch.randperm(len(samples), generator=generator)] for _ in range(epochs)]
 
 
 def gather(x: Tensor, y: Tensor, rows: Sequence[Tensor]) -> Batch:

@@ -77,10 +77,9 @@ class VmappedGradients:
         self.batched = vmap(grad_and_value(self._loss, has_aux=True), randomness="different")
 
     def __call__(self, w: Tensor, buffers: Rows, batch: Batch) -> Gradients:
-        if buffers and len(set(batch.counts)) > 1:
+        if buffers and not isinstance(batch.counts, Tensor) and len(set(batch.counts)) > 1:
             return self._by_size(w, buffers, batch)
-        counts = torch.tensor(batch.counts, device=w.device)[:, None]
-        mask = (torch.arange(batch.y.shape[1], device=w.device) < counts).to(w.dtype)  # (K, B)
+        mask = (torch.arange(batch.y.shape[1], device=w.device) < batch.column(w.device)).to(w.dtype)  # (K, B)
         copies = {name: value.clone() for name, value in buffers.items()}
         g, (loss, (right, seen)) = self.batched(w, copies, batch.x, batch.y, mask)
         return Gradients(g.detach(), loss.detach()[:, None], right[:, None], seen)

@@ -78,15 +78,18 @@ def _take_steps(block: Block, plans: Sequence[Plan], x: Tensor, y: Tensor, gradi
         batch = gather(x, y, batches)
         found = gradient(w, buffers, batch)
         g = block.rule.correct(found.g, w, block.sent, block.mine, work)
-        if g.shape != w.shape:
-            raise StudyError(
-                f"correct must return one gradient per row, {tuple(w.shape)}; it returned {tuple(g.shape)}"
-            )
+        check_gradient(g, w)
         w, state = work.optimiser.update(w, g, work.state)
         work = replace(work, steps=work.steps + 1, state=state)
         buffers = found.buffers
         tally.append((found.loss, found.hits, batch.counts))
     return _tallied(replace(block, w=w, work=work, buffers=buffers), tally)
+
+
+def check_gradient(g: Tensor, w: Tensor) -> None:
+    """Refuses what a method's `correct` must not return."""
+    if g.shape != w.shape:
+        raise StudyError(f"correct must return one gradient per row, {tuple(w.shape)}; it returned {tuple(g.shape)}")
 
 
 def _tallied(block: Block, tally: list[tuple[Tensor, Tensor, tuple[int, ...]]]) -> Block:

@@ -1,0 +1,198 @@
+"""One local step of many rows on a GPU, by the way its convolutions are computed: milliseconds, replayed as a graph.
+
+The CNN on 3 x 32 x 32 pictures, batches of 32, Adam, every row with weights of its own. Ways: cuDNN's grouped
+convolutions (what vmap makes of them), the same in channels-last memory, im2col with batched matrix products, that
+compiled by torch.compile, and our Triton kernels. `--profile` lists our kernels by time; `--sweep` tries tiles.
+Usage: python benchmarks/gpu_step.py [--rows 3 15 75] [--profile] [--sweep] [--no-compile]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tacit.core.rows import Rows, columns
+from tacit.core.vectors import Layout
+from tacit.federated.algorithm import Algorithm
+from tacit.models.model import Cnn
+from tacit.training import fused
+from tacit.training.batches import Batch, Samples, pack_epochs
+from tacit.training.captured import CapturedTrainer
+from tacit.training.gradients import GradientFunction, Gradients, VmappedGradients
+from tacit.training.optimisers import Adam
+from tacit.training.trainer import Block, Work
+
+SHAPE, CLASSES, BATCH = (3, 32, 32), 10, 32
+FLOP = 2 * (2 * 352_800 + 3 * 240_000 + 3 * 58_920)  # of a sample: forward, weights, and inputs but the first layer's
+MODULE = Cnn().make(SHAPE, CLASSES)
+LAYOUT = Layout.of(MODULE)
+
+
+def grouped(x: Tensor, w: Tensor, b: Tensor, format: torch.memory_format = torch.contiguous_format) -> Tensor:
+    """One grouped convolution. # (K, B, C, H, W), (K, O, C, k, k) -> (K, B, O, H', W')"""
+    rows, count = x.shape[:2]
+    folded = x.transpose(0, 1).flatten(1, 2).contiguous(memory_format=format)
+    out = functional.conv2d(folded, w.flatten(0, 1).contiguous(memory_format=format), b.flatten(), groups=rows)
+    return out.unflatten(1, (rows, -1)).transpose(0, 1)
+
+
+def im2col(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    """Patches times weights, as one batched matrix product."""
+    rows, count, side = *x.shape[:2], x.shape[-1] - w.shape[-1] + 1
+    patches = x.unfold(3, w.shape[-1], 1).unfold(4, w.shape[-1], 1)  # (K, B, C, H', W', k, k)
+    patches = patches.permute(0, 1, 3, 4, 2, 5, 6).reshape(rows, count * side * side, -1)
+    out = torch.baddbmm(b[:, None], patches, w.flatten(2).transpose(1, 2))
+    return out.view(rows, count, side, side, -1).permute(0, 1, 4, 2, 3)
+
+
+class ByAutograd:
+    """The CNN with one way to convolve, and autograd for the rest."""
+
+    def __init__(self, convolve: Callable[..., Tensor], compiled: bool = False) -> None:
+        self.convolve = convolve
+        self.loss = torch.compile(self._loss) if compiled else self._loss
+
+    def __call__(self, w: Tensor, buffers: Rows, batch: Batch) -> Gradients:
+        w = w.detach().requires_grad_()
+        loss, right = self.loss(w, batch.x, batch.y, batch.column(w.device))
+        (g,) = torch.autograd.grad(loss.sum(), w)
+        return Gradients(g, loss.detach(), right, buffers)
+
+    def _loss(self, w: Tensor, x: Tensor, y: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        parts = [part.view(-1, *shape) for part, shape in zip(w.split(LAYOUT.sizes, 1), LAYOUT.shapes, strict=True)]
+        for weight, bias in (parts[0:2], parts[2:4]):
+            x = functional.relu(self.convolve(x, weight, bias))
+            x = functional.max_pool2d(x.flatten(0, 1), 2).unflatten(0, x.shape[:2])
+        x = x.flatten(2)
+        for place in (4, 6, 8):
+            x = torch.baddbmm(parts[place + 1][:, None], x, parts[place].transpose(1, 2))
+            x = functional.relu(x) if place < 8 else x
+        mask = torch.arange(y.shape[1], device=y.device) < counts
+        each = functional.cross_entropy(x.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
+        right = ((x.argmax(2) == y) & mask).sum(1, keepdim=True).to(x.dtype)
+        return (each * mask).sum(1, keepdim=True) / counts, right
+
+
+def block_of(rows: int, device: str) -> Block:
+    w = LAYOUT.flatten(MODULE).repeat(rows, 1).to(device)
+    optimiser: Any = columns([Adam()] * rows, Adam, w)
+    zero = torch.zeros(rows, 1, device=device)
+    rule: Any = columns([Algorithm()] * rows, Algorithm, w)
+    return Block(w, Work(zero, optimiser.lr, zero, optimiser, optimiser.init(w)), rule, {"x": w}, {}, {}, *[zero] * 3)
+
+
+def measure(gradient: GradientFunction, rows: int, samples: Samples, steps: int = 200) -> tuple[float, Tensor]:
+    """Median milliseconds per step, and the first row's parameters after a few steps."""
+    trainer = CapturedTrainer(gradient, samples)
+    draw = torch.Generator().manual_seed(0)
+    plans = [pack_epochs(torch.randperm(len(samples.y), generator=draw)[: steps * BATCH], 1, BATCH, draw)] * rows
+    few = trainer.train(block_of(rows, "cuda"), [plan.first(5) for plan in plans]).w[0]
+    times = []
+    for _ in range(5):
+        block = block_of(rows, "cuda")
+        trainer.train(block, plans)  # the first captures
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        trainer.train(block, plans)
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) / steps)
+    if not trainer.capture:
+        print("  (could not be captured: eager)")
+    return statistics.median(times), few
+
+
+def ways(compiled: bool) -> dict[str, GradientFunction]:
+    network = fused.read(MODULE, SHAPE)
+    assert network is not None, "Triton is not installed"
+    last = torch.channels_last
+    found: dict[str, GradientFunction] = {
+        "vmap (cuDNN, grouped)": VmappedGradients(MODULE.to("cuda")),
+        "grouped, channels-last": ByAutograd(lambda x, w, b: grouped(x, w, b, last)),
+        "im2col, batched products": ByAutograd(im2col),
+    }
+    if compiled:
+        found["im2col, torch.compile"] = ByAutograd(im2col, compiled=True)
+    return {**found, "Triton": fused.FusedGradients(network)}
+
+
+def compare(rows: list[int], samples: Samples, compiled: bool) -> None:
+    print(f"{'way':<28}" + "".join(f"{f'{k} rows':>10}" for k in rows) + f"{'differs by':>14}")
+    wanted: list[Tensor] = []
+    for name, gradient in ways(compiled).items():
+        found = [measure(gradient, k, samples) for k in rows]
+        wanted = wanted or [few for _, few in found]
+        off = max(float((few - other).abs().max()) for (_, few), other in zip(found, wanted, strict=True))
+        print(f"{name:<28}" + "".join(f"{ms:>10.3f}" for ms, _ in found) + f"{off:>14.1e}", flush=True)
+    rates = ", ".join(f"{FLOP * BATCH * k / 1e9:.2f} GFLOP" for k in rows)
+    print(f"arithmetic of a step: {rates}")
+
+
+def profile(rows: int, samples: Samples) -> None:
+    """Our kernels by time, one step after another without a graph."""
+    trainer = CapturedTrainer(ways(False)["Triton"], samples, capture=False)
+    plans = [pack_epochs(torch.arange(20 * BATCH), 1, BATCH, torch.Generator().manual_seed(0))] * rows
+    trainer.train(block_of(rows, "cuda"), plans)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+        trainer.train(block_of(rows, "cuda"), plans)
+        torch.cuda.synchronize()
+    events = sorted(found.key_averages(), key=lambda event: -event.device_time_total)
+    print(f"kernels of a step, {rows} rows, microseconds (calls)")
+    for event in events[:24]:
+        print(f"  {event.device_time_total / 20:>8.1f}  {event.count / 20:>5.1f}  {event.key[:70]}")
+    print(f"  {sum(event.device_time_total for event in events) / 20:>8.1f}  in all")
+
+
+def sweep(rows: list[int], samples: Samples) -> None:
+    """Step times with other tiles."""
+    network = fused.read(MODULE, SHAPE)
+    assert network is not None
+    tiles = {
+        "FORWARD": [{"BM": m, "BR": r, "num_warps": n} for m, r, n in itertools.product((64, 128), (16, 32), (4, 8))],
+        "WEIGHTS": [{"BM": m, "BR": r, "num_warps": n} for m, r, n in itertools.product((32, 64), (32, 64), (2, 4))],
+        "INPUTS": [{"BM": m, "BQ": q, "num_warps": n} for m, q, n in itertools.product((64, 128), (16, 32), (4, 8))],
+        "DENSE": [{"BB": 32, "BI": i, "BO": o, "num_warps": 4} for i, o in ((32, 32), (64, 32), (64, 64), (128, 32))],
+        "CHUNK": [128, 256, 512, 1024],
+    }
+    for name, choices in tiles.items():
+        before, best = getattr(fused, name), {}
+        for choice in choices:
+            setattr(fused, name, choice)
+            times = [measure(fused.FusedGradients(network), k, samples, 64)[0] for k in rows]
+            best[str(choice)] = sum(ms / k**0.5 for ms, k in zip(times, rows, strict=True)), choice
+            print(f"{name} {choice}: " + ", ".join(f"{ms:.3f}" for ms in times), flush=True)
+        setattr(fused, name, before)
+        if best:
+            setattr(fused, name, min(best.values(), key=lambda pair: pair[0])[1])
+            print(f"best {name}: {getattr(fused, name)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, nargs="+", default=[3, 15, 75])
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--no-compile", action="store_true")
+    given = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (50_000, *SHAPE), generator=draw, dtype=torch.uint8)
+    samples = Samples(x.cuda(), torch.randint(0, CLASSES, (len(x),), generator=draw).cuda(), 255.0)
+    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}, batch {BATCH}, Adam, TF32; ms per step")
+    if given.sweep:
+        sweep(given.rows, samples)
+    compare(given.rows, samples, not given.no_compile)
+    if given.profile:
+        for rows in given.rows:
+            profile(rows, samples)
+
+
+if __name__ == "__main__":
+    main()

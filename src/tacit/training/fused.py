@@ -1,0 +1,311 @@
+"""Networks of convolutions and fully connected layers, for many rows on a GPU: one kernel per layer.
+
+A module that is an `nn.Sequential` of `Conv2d`, `ReLU`, `MaxPool2d(2)`, `Flatten` and `Linear` is read layer by layer;
+whatever else a module does, `read` returns None and the general gradient (`VmappedGradients`) is used. Forward and
+backward are written out: weights are read from the rows where they lie, and gradients written to rows of the same kind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit.core.rows import Rows
+from tacit.core.vectors import Layout
+from tacit.training.batches import Batch
+from tacit.training.gradients import Gradients
+from tacit.training.losses import hits, losses
+
+WIDEST = 64  # channels of a convolution; with more of them, the vendor's kernels fill the chip by themselves
+# Tiles, measured on an H200 (benchmarks/gpu_step.py). They do not depend on the number of rows, so that no row does.
+CHUNK = 256  # output positions whose weight gradients one program adds up
+FORWARD = {"BM": 64, "BR": 16, "num_warps": 4}
+WEIGHTS = {"BM": 32, "BR": 64, "num_warps": 4}
+INPUTS = {"BM": 64, "BQ": 16, "num_warps": 4}
+DENSE = {"BB": 32, "BI": 64, "BO": 32, "num_warps": 4}
+
+try:
+    from tacit.training import kernels
+except ImportError:  # no Triton, as on a machine without a GPU
+    kernels = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """Convolution with bias, ReLU and pooling; `weight` and `bias` are offsets in a row."""
+
+    shape: tuple[int, int, int]  # of the input: C, H, W
+    channels: int
+    kernel: tuple[int, int]
+    stride: int
+    padding: int
+    weight: int
+    bias: int | None
+    relu: bool = False
+    pool: int = 1
+
+    @property
+    def inner(self) -> tuple[int, int]:
+        """The output's height and width before pooling."""
+        _, height, width = self.shape
+        sides = zip((height, width), self.kernel, strict=True)
+        high, wide = ((side + 2 * self.padding - k) // self.stride + 1 for side, k in sides)
+        return high, wide
+
+    @property
+    def out(self) -> tuple[int, ...]:
+        return (self.channels, *(side // self.pool for side in self.inner))
+
+    @property
+    def taps(self) -> int:
+        return self.shape[0] * math.prod(self.kernel)
+
+    @property
+    def _dims(self) -> dict[str, int]:
+        (c, h, w), (_, ph, pw), (kh, kw) = self.shape, self.out, self.kernel
+        dims = {"C": c, "H": h, "W": w, "O": self.channels, "PH": ph, "PW": pw, "KH": kh, "KW": kw}
+        return {**dims, "STRIDE": self.stride, "PAD": self.padding, "POOL": self.pool}
+
+    def forward(self, w: Tensor, x: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+        """The output, and which place of each pool it came from, if that is to be kept."""
+        rows, count = len(w), x.shape[1]
+        out = x.new_empty(rows, count, *self.out)
+        which = torch.empty(out.shape if keep else (1,), dtype=torch.int8, device=x.device)
+        m = count * math.prod(self.out[1:])
+        grid = (_blocks(m, FORWARD["BM"]), rows)
+        kernels.conv_forward[grid](
+            *(x, w, out, which, _stride(x), w.stride(0), self.weight, self.bias or 0, m), **self._dims,
+            RELU=self.relu, BIAS=self.bias is not None, KEEP=keep,
+            BO=_power(self.channels), PRECISION=_precision(), **FORWARD,
+        )  # fmt: skip
+        return out, which
+
+    def backward(self, w: Tensor, x: Tensor, which: Tensor, d_out: Tensor, g: Tensor, first: bool) -> Tensor | None:
+        """Writes the parameters' gradient to g; the inputs' is returned unless this is the first layer."""
+        rows, count = len(w), x.shape[1]
+        m = count * math.prod(self.out[1:])
+        chunks = _blocks(m, CHUNK)
+        partial = x.new_empty(rows, chunks, self.channels, self.taps + 1)
+        kernels.conv_weights[(_blocks(self.taps + 1, WEIGHTS["BR"]), chunks, rows)](
+            *(x, d_out, which, partial, _stride(x), m), **self._dims,
+            CHUNK=CHUNK, BO=_power(self.channels), PRECISION=_precision(), **WEIGHTS,
+        )  # fmt: skip
+        kernels.conv_collect[(_blocks(partial[0, 0].numel(), 256), rows)](
+            *(partial, g, g.stride(0), self.weight, self.bias or 0, chunks),
+            O=self.channels, R=self.taps, BIAS=self.bias is not None, BLOCK=256,
+        )  # fmt: skip
+        return None if first else self._inputs(w, which, d_out, count)
+
+    def _inputs(self, w: Tensor, which: Tensor, d_out: Tensor, count: int) -> Tensor:
+        rows, (c, h, wide), (oh, ow), (_, ph, pw) = len(w), self.shape, self.inner, self.out
+        dense = d_out.new_empty(rows, count, self.channels, oh, ow)
+        n = dense.numel()
+        kernels.unpool[(_blocks(n, 1024),)](
+            d_out, which, dense, n, OH=oh, OW=ow, PH=ph, PW=pw, POOL=self.pool, BLOCK=1024
+        )
+        d_x = d_out.new_empty(rows, count, *self.shape)
+        m = count * h * wide
+        kernels.conv_inputs[(_blocks(m, INPUTS["BM"]), rows)](
+            *(dense, w, d_x, w.stride(0), self.weight, m), C=c, H=h, W=wide, O=self.channels, OH=oh, OW=ow,
+            KH=self.kernel[0], KW=self.kernel[1], PAD=self.padding,
+            BC=_power(c), PRECISION=_precision(), **INPUTS,
+        )  # fmt: skip
+        return d_x
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A fully connected layer with bias and ReLU."""
+
+    inputs: int
+    outputs: int
+    weight: int
+    bias: int | None
+    relu: bool = False
+    after_relu: bool = False  # whether its inputs come straight from a dense layer's ReLU
+
+    @property
+    def out(self) -> tuple[int, ...]:
+        return (self.outputs,)
+
+    @property
+    def _dims(self) -> dict[str, Any]:
+        return {"I": self.inputs, "O": self.outputs, "PRECISION": _precision()}
+
+    def forward(self, w: Tensor, x: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+        rows, count = len(w), x.shape[1]
+        out = x.new_empty(rows, count, self.outputs)
+        kernels.dense_forward[(_blocks(self.outputs, DENSE["BO"]), _blocks(count, DENSE["BB"]), rows)](
+            *(x, w, out, _stride(x), w.stride(0), self.weight, self.bias or 0, count), **self._dims,
+            RELU=self.relu, BIAS=self.bias is not None, **DENSE,
+        )  # fmt: skip
+        return out, out
+
+    def backward(self, w: Tensor, x: Tensor, out: Tensor, d_out: Tensor, g: Tensor, first: bool) -> Tensor | None:
+        rows, count = len(w), x.shape[1]
+        kernels.dense_weights[(_blocks(self.inputs, DENSE["BI"]), _blocks(self.outputs, DENSE["BO"]), rows)](
+            *(x, d_out, g, _stride(x), g.stride(0), self.weight, self.bias or 0, count), **self._dims,
+            BIAS=self.bias is not None, **DENSE,
+        )  # fmt: skip
+        if first:
+            return None
+        d_x = x.new_empty(rows, count, self.inputs)
+        kernels.dense_inputs[(_blocks(self.inputs, DENSE["BI"]), _blocks(count, DENSE["BB"]), rows)](
+            *(d_out, w, x, d_x, w.stride(0), self.weight, count), **self._dims,
+            MASK=self.after_relu, **DENSE,
+        )  # fmt: skip
+        return d_x
+
+
+Layer = Convolution | Dense
+
+
+@dataclass(frozen=True)
+class Network:
+    """Layers in order. Rows w (K, P), samples x (K, B, ...), outputs (K, B, O)."""
+
+    layers: tuple[Layer, ...]
+
+    def outputs(self, w: Tensor, x: Tensor) -> Tensor:
+        """What the rows' models answer."""
+        for layer in self.layers:
+            x, _ = layer.forward(w, x if isinstance(layer, Convolution) else x.flatten(2), keep=False)
+        return x
+
+    def forward(self, w: Tensor, x: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """The outputs, and what the way back needs: each layer's inputs and what it kept."""
+        kept = []
+        for layer in self.layers:
+            x = x if isinstance(layer, Convolution) else x.flatten(2)
+            out, which = layer.forward(w, x, keep=True)
+            kept.append((x, which))
+            x = out
+        return x, kept
+
+    def backward(self, w: Tensor, kept: Sequence[tuple[Tensor, Tensor]], d_out: Tensor) -> Tensor:
+        """The gradient of every row, from that of its outputs. # (K, P)"""
+        g = torch.empty_like(w)
+        d: Tensor | None = d_out
+        for place in reversed(range(len(self.layers))):
+            assert d is not None
+            d = self.layers[place].backward(w, *kept[place], d, g, first=place == 0)
+        return g
+
+
+class FusedGradients:
+    """The gradient function of a network that `read` could read."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+
+    def __call__(self, w: Tensor, buffers: Rows, batch: Batch) -> Gradients:
+        out, kept = self.network.forward(w, batch.x.contiguous())
+        counts = batch.column(w.device)
+        if batch.y.dtype == torch.int64:
+            d_out, loss, right = _cross_entropy(out, batch.y, counts)
+        else:
+            d_out, loss, right = _any_loss(out, batch.y, counts)
+        return Gradients(self.network.backward(w, kept, d_out), loss, right, buffers)
+
+
+def _cross_entropy(out: Tensor, y: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    rows, width, classes = out.shape
+    d_out, loss, right = torch.empty_like(out), out.new_empty(rows, 1), out.new_empty(rows, 1)
+    block = min(32, _power(width))
+    kernels.cross_entropy[(rows,)](
+        out, y, counts, d_out, loss, right, width, O=classes, BB=block, BO=_power(classes), num_warps=1
+    )
+    return d_out, loss, right
+
+
+def _any_loss(out: Tensor, y: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Squared errors and soft targets: a few operations on the outputs, by autograd."""
+    mask = (torch.arange(y.shape[1], device=y.device) < counts).to(out.dtype)  # (K, B)
+    with torch.enable_grad():
+        leaf = out.detach().requires_grad_()
+        each = losses(leaf.flatten(0, 1), y.flatten(0, 1)).view(mask.shape)
+        loss = (each * mask).sum(1, keepdim=True) / counts
+        (d_out,) = torch.autograd.grad(loss.sum(), leaf)
+    right = (hits(leaf.detach().flatten(0, 1), y.flatten(0, 1)).view(mask.shape) * mask).sum(1, keepdim=True)
+    return d_out, loss.detach(), right
+
+
+def read(module: nn.Module, shape: Sequence[int]) -> Network | None:
+    """The module as a network for samples of this shape, or None if it does anything else."""
+    layout = Layout.of(module)
+    if kernels is None or layout.buffers or any(not p.requires_grad for p in module.parameters()):
+        return None
+    names, sizes = layout.names, layout.sizes
+    at = {name: sum(sizes[:place]) for place, name in enumerate(names)}
+    layers: list[Layer] = []
+    now = tuple(shape)
+    parts = [part for part in _leaves(module) if not isinstance(part[1], nn.Identity)]
+    while parts:
+        name, part = parts.pop(0)
+        if isinstance(part, nn.Flatten) and (part.start_dim, part.end_dim) == (1, -1):
+            now = (math.prod(now),)
+            continue
+        offsets = at.get(f"{name}.weight"), at.get(f"{name}.bias")
+        relu = bool(parts) and isinstance(parts[0][1], nn.ReLU)
+        after = isinstance(part, nn.Linear) and bool(layers) and isinstance(layers[-1], Dense) and layers[-1].relu
+        if relu:
+            parts.pop(0)
+        if isinstance(part, nn.Linear) and now == (part.in_features,) and offsets[0] is not None:
+            layers.append(Dense(part.in_features, part.out_features, offsets[0], offsets[1], relu, after))
+        elif isinstance(part, nn.Conv2d) and len(now) == 3 and _plain(part, first=not layers):
+            pool = 2 if parts and _pools_by_two(parts[0][1]) else 1
+            parts = parts[pool - 1 :]
+            assert offsets[0] is not None
+            padding = int(part.padding[0])  # type: ignore[arg-type]
+            kernel = (part.kernel_size[0], part.kernel_size[1])
+            sizes_ = (part.out_channels, kernel, part.stride[0], padding, offsets[0], offsets[1], relu, pool)
+            layers.append(Convolution((now[0], now[1], now[2]), *sizes_))
+        else:
+            return None
+        now = layers[-1].out
+    return Network(tuple(layers)) if layers and isinstance(layers[-1], Dense) else None
+
+
+def _leaves(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The parts of nested sequences, in order, by their path."""
+    if type(module) is not nn.Sequential:
+        yield name, module
+        return
+    for key, part in module.named_children():
+        yield from _leaves(part, f"{name}.{key}" if name else key)
+
+
+def _plain(part: nn.Conv2d, *, first: bool) -> bool:
+    square = part.stride[0] == part.stride[1] and (first or part.stride[0] == 1)
+    padded = not isinstance(part.padding, str) and part.padding[0] == part.padding[1] and part.padding_mode == "zeros"
+    simple = part.groups == 1 and part.dilation == (1, 1)
+    return square and padded and simple and max(part.in_channels, part.out_channels) <= WIDEST
+
+
+def _pools_by_two(part: nn.Module) -> bool:
+    if type(part) is not nn.MaxPool2d or part.ceil_mode or part.return_indices:
+        return False
+    return (part.kernel_size, part.stride, part.padding, part.dilation) == (2, 2, 0, 1)
+
+
+def _blocks(count: int, size: int) -> int:
+    return -(-count // size)
+
+
+def _power(count: int) -> int:
+    """The power of two that a tile of the matrix units needs."""
+    return max(16, 1 << (count - 1).bit_length())
+
+
+def _stride(x: Tensor) -> int:
+    """From one row's samples to the next one's; zero where all rows share them."""
+    return x.stride(0)
+
+
+def _precision() -> str:
+    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"

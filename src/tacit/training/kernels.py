@@ -1,0 +1,311 @@
+"""Triton kernels for small networks of many rows: each row has weights of its own, and a program works on one row.
+
+Vendor libraries run such layers as one small kernel per row. Here a layer of all rows is one kernel; bias, ReLU and
+pooling are part of it, weights are read from the (K, P) matrix where they lie, and gradients are written to one of the
+same shape. How a row is computed does not depend on how many rows there are, nothing is added up by atomics, so
+the same row gives the same bits in any company.
+
+Convolutions are products of patches and weights: patches are gathered on the fly, a tap is one of the C x KH x KW
+numbers of a patch, and the bias is one more tap that is always one. Shapes: x (K, B, C, H, W), w (K, P).
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def take_batch(
+    pool, y_pool, plan, counts, step, x, y, count, stride, width, size, SCALE: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """x[k, b] = pool[plan[step, k, b]] / SCALE, y and count likewise. Grid: (rows x width, parts of a sample)."""
+    sample, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    k, b, t = sample // width, sample % width, tl.load(step)
+    index = tl.load(plan + (t * stride + k) * width + b).to(tl.int64)
+    at = part * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(pool + index * size + at, mask=at < size, other=0).to(tl.float32)
+    if SCALE != 1:
+        value = tl.math.div_rn(value, tl.full((BLOCK,), SCALE, tl.float32))
+    tl.store(x + sample * size + at, value, mask=at < size)
+    if part == 0:
+        tl.store(y + sample, tl.load(y_pool + index))
+        if b == 0:
+            tl.store(count + k, tl.load(counts + t * stride + k))
+
+
+@triton.jit
+def tally(mean, right, count, loss, hits, seen, steps, rows, BLOCK: tl.constexpr):
+    """Adds a step to its rows' tally. Grid: blocks of rows."""
+    k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = k < rows
+    n = tl.load(count + k, mask=mask).to(tl.float32)
+    tl.store(loss + k, tl.load(loss + k, mask=mask) + tl.load(mean + k, mask=mask) * n, mask=mask)
+    tl.store(hits + k, tl.load(hits + k, mask=mask) + tl.load(right + k, mask=mask), mask=mask)
+    tl.store(seen + k, tl.load(seen + k, mask=mask) + n, mask=mask)
+    tl.store(steps + k, tl.load(steps + k, mask=mask) + 1.0, mask=mask)
+
+
+@triton.jit
+def conv_forward(
+    x, w, out, which, stride_x, stride_w, at_weight, at_bias, M,
+    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr,
+    POOL: tl.constexpr, RELU: tl.constexpr, BIAS: tl.constexpr, KEEP: tl.constexpr,
+    BM: tl.constexpr, BR: tl.constexpr, BO: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Convolution, bias, ReLU and maximum over POOL x POOL. `which` gets the place of the maximum, or POOL^2 where
+    ReLU closed. Grid: (blocks of output positions, rows)."""
+    k = tl.program_id(1).to(tl.int64)
+    m = tl.program_id(0) * BM + tl.arange(0, BM)  # (b, py, px)
+    b, py, px = m // (PH * PW), m // PW % PH, m % PW
+    o = tl.arange(0, BO)
+    R: tl.constexpr = C * KH * KW
+    best = tl.full((BM, BO), float("-inf"), tl.float32)
+    place = tl.zeros((BM, BO), tl.int32)
+    for p in tl.static_range(POOL * POOL):
+        top, left = (py * POOL + p // POOL) * STRIDE - PAD, (px * POOL + p % POOL) * STRIDE - PAD
+        acc = tl.zeros((BM, BO), tl.float32)
+        for first in range(0, R, BR):
+            r = first + tl.arange(0, BR)
+            iy, ix = top[:, None] + (r // KW % KH)[None, :], left[:, None] + (r % KW)[None, :]
+            inside = (m < M)[:, None] & (r < R)[None, :]
+            if PAD > 0:
+                inside = inside & (iy >= 0) & (iy < H) & (ix >= 0) & (ix < W)
+            patch = b[:, None] * (C * H * W) + (r // (KH * KW))[None, :] * (H * W) + iy * W + ix
+            a = tl.load(x + k * stride_x + patch, mask=inside, other=0.0)
+            weight = w + k * stride_w + at_weight + o[None, :] * R + r[:, None]
+            c = tl.load(weight, mask=(o < O)[None, :] & (r < R)[:, None], other=0.0)
+            acc = tl.dot(a, c, acc, input_precision=PRECISION)
+        higher = (acc > best) | (acc != acc)
+        best, place = tl.where(higher, acc, best), tl.where(higher, p, place)
+    if BIAS:
+        best += tl.load(w + k * stride_w + at_bias + o, mask=o < O, other=0.0)[None, :]
+    if RELU:
+        place = tl.where(best <= 0, POOL * POOL, place)
+        best = tl.where(best <= 0, 0.0, best)
+    target = k * M * O + b[:, None] * (O * PH * PW) + o[None, :] * (PH * PW) + (py * PW + px)[:, None]
+    mask = (m < M)[:, None] & (o < O)[None, :]
+    tl.store(out + target, best, mask=mask)
+    if KEEP:
+        tl.store(which + target, place.to(tl.int8), mask=mask)
+
+
+@triton.jit
+def conv_weights(
+    x, d_out, which, partial, stride_x, M,
+    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, POOL: tl.constexpr,
+    CHUNK: tl.constexpr, BM: tl.constexpr, BR: tl.constexpr, BO: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The weights' gradient over one chunk of output positions. Grid: (blocks of taps, chunks, rows)."""
+    chunk, k = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    r, o = tl.program_id(0) * BR + tl.arange(0, BR), tl.arange(0, BO)
+    R: tl.constexpr = C * KH * KW
+    acc = tl.zeros((BO, BR), tl.float32)
+    for first in range(0, CHUNK, BM):
+        m = chunk * CHUNK + first + tl.arange(0, BM)
+        b, py, px = m // (PH * PW), m // PW % PH, m % PW
+        source = k * M * O + b[None, :] * (O * PH * PW) + o[:, None] * (PH * PW) + (py * PW + px)[None, :]
+        known = (m < M)[None, :] & (o < O)[:, None]
+        g = tl.load(d_out + source, mask=known, other=0.0)  # (BO, BM)
+        place = tl.load(which + source, mask=known, other=-1)
+        for p in tl.static_range(POOL * POOL):
+            top, left = (py * POOL + p // POOL) * STRIDE - PAD, (px * POOL + p % POOL) * STRIDE - PAD
+            iy, ix = top[:, None] + (r // KW % KH)[None, :], left[:, None] + (r % KW)[None, :]
+            inside = (m < M)[:, None] & (r < R)[None, :]
+            if PAD > 0:
+                inside = inside & (iy >= 0) & (iy < H) & (ix >= 0) & (ix < W)
+            patch = b[:, None] * (C * H * W) + (r // (KH * KW))[None, :] * (H * W) + iy * W + ix
+            a = tl.load(x + k * stride_x + patch, mask=inside, other=0.0)
+            a = tl.where((r == R)[None, :], 1.0, a)  # the bias's tap
+            acc = tl.dot(tl.where(place == p, g, 0.0), a, acc, input_precision=PRECISION)
+    chunks = tl.num_programs(1)
+    target = ((k * chunks + chunk) * O + o[:, None]) * (R + 1) + r[None, :]
+    tl.store(partial + target, acc, mask=(o < O)[:, None] & (r <= R)[None, :])
+
+
+@triton.jit
+def conv_collect(
+    partial, g, stride_g, at_weight, at_bias, chunks,
+    O: tl.constexpr, R: tl.constexpr, BIAS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Adds up the chunks, in order, into the rows of the gradient. Grid: (blocks of weights, rows)."""
+    k = tl.program_id(1).to(tl.int64)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    size: tl.constexpr = O * (R + 1)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for chunk in range(chunks):
+        total += tl.load(partial + (k * chunks + chunk) * size + i, mask=i < size, other=0.0)
+    o, r = i // (R + 1), i % (R + 1)
+    tl.store(g + k * stride_g + at_weight + o * R + r, total, mask=(i < size) & (r < R))
+    if BIAS:
+        tl.store(g + k * stride_g + at_bias + o, total, mask=(i < size) & (r == R))
+
+
+@triton.jit
+def unpool(
+    d_out, which, dense, n,
+    OH: tl.constexpr, OW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, POOL: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The gradient before ReLU and pooling. Grid: blocks of the (K B O OH OW) numbers."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    plane, oy, ox = i // (OH * OW), i // OW % OH, i % OW
+    py, px = oy // POOL, ox // POOL
+    known = (i < n) & (py < PH) & (px < PW)
+    source = plane * (PH * PW) + py * PW + px
+    place = tl.load(which + source, mask=known, other=-1)
+    value = tl.load(d_out + source, mask=known, other=0.0)
+    tl.store(dense + i, tl.where(place == oy % POOL * POOL + ox % POOL, value, 0.0), mask=i < n)
+
+
+@triton.jit
+def conv_inputs(
+    dense, w, d_x, stride_w, at_weight, M,
+    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, PAD: tl.constexpr,
+    BM: tl.constexpr, BQ: tl.constexpr, BC: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The inputs' gradient, of a convolution of stride one. Grid: (blocks of input positions, rows)."""
+    k = tl.program_id(1).to(tl.int64)
+    m = tl.program_id(0) * BM + tl.arange(0, BM)  # (b, y, x)
+    b, y, x = m // (H * W), m // W % H, m % W
+    c = tl.arange(0, BC)
+    Q: tl.constexpr = O * KH * KW
+    acc = tl.zeros((BM, BC), tl.float32)
+    for first in range(0, Q, BQ):
+        q = first + tl.arange(0, BQ)
+        o, ky, kx = q // (KH * KW), q // KW % KH, q % KW
+        oy, ox = y[:, None] + PAD - ky[None, :], x[:, None] + PAD - kx[None, :]
+        inside = (m < M)[:, None] & (q < Q)[None, :] & (oy >= 0) & (oy < OH) & (ox >= 0) & (ox < OW)
+        source = (b[:, None] * O + o[None, :]) * (OH * OW) + oy * OW + ox
+        a = tl.load(dense + k * (M // (H * W)) * (O * OH * OW) + source, mask=inside, other=0.0)
+        weight = w + k * stride_w + at_weight + (o[:, None] * C + c[None, :]) * (KH * KW) + (ky * KW + kx)[:, None]
+        v = tl.load(weight, mask=(q < Q)[:, None] & (c < C)[None, :], other=0.0)
+        acc = tl.dot(a, v, acc, input_precision=PRECISION)
+    target = k * M * C + (b[:, None] * C + c[None, :]) * (H * W) + (y * W + x)[:, None]
+    tl.store(d_x + target, acc, mask=(m < M)[:, None] & (c < C)[None, :])
+
+
+@triton.jit
+def dense_forward(
+    x, w, out, stride_x, stride_w, at_weight, at_bias, B,
+    I: tl.constexpr, O: tl.constexpr, RELU: tl.constexpr, BIAS: tl.constexpr,
+    BB: tl.constexpr, BI: tl.constexpr, BO: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """A fully connected layer, bias and ReLU. Grid: (blocks of outputs, blocks of samples, rows)."""
+    k = tl.program_id(2).to(tl.int64)
+    o, b = tl.program_id(0) * BO + tl.arange(0, BO), tl.program_id(1) * BB + tl.arange(0, BB)
+    acc = tl.zeros((BB, BO), tl.float32)
+    for first in range(0, I, BI):
+        i = first + tl.arange(0, BI)
+        value = x + k * stride_x + b[:, None] * I + i[None, :]
+        a = tl.load(value, mask=(b < B)[:, None] & (i < I)[None, :], other=0.0)
+        weight = w + k * stride_w + at_weight + o[None, :] * I + i[:, None]
+        c = tl.load(weight, mask=(o < O)[None, :] & (i < I)[:, None], other=0.0)
+        acc = tl.dot(a, c, acc, input_precision=PRECISION)
+    if BIAS:
+        acc += tl.load(w + k * stride_w + at_bias + o, mask=o < O, other=0.0)[None, :]
+    if RELU:
+        acc = tl.where(acc <= 0, 0.0, acc)
+    tl.store(out + (k * B + b[:, None]) * O + o[None, :], acc, mask=(b < B)[:, None] & (o < O)[None, :])
+
+
+@triton.jit
+def dense_inputs(
+    d_out, w, x, d_x, stride_w, at_weight, B,
+    I: tl.constexpr, O: tl.constexpr, MASK: tl.constexpr,
+    BB: tl.constexpr, BI: tl.constexpr, BO: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The inputs' gradient, zero where the ReLU that made them was closed. Grid: (blocks of inputs, of samples, rows)."""
+    k = tl.program_id(2).to(tl.int64)
+    i, b = tl.program_id(0) * BI + tl.arange(0, BI), tl.program_id(1) * BB + tl.arange(0, BB)
+    acc = tl.zeros((BB, BI), tl.float32)
+    for first in range(0, O, BO):
+        o = first + tl.arange(0, BO)
+        a = tl.load(d_out + (k * B + b[:, None]) * O + o[None, :], mask=(b < B)[:, None] & (o < O)[None, :], other=0.0)
+        weight = w + k * stride_w + at_weight + o[:, None] * I + i[None, :]
+        c = tl.load(weight, mask=(o < O)[:, None] & (i < I)[None, :], other=0.0)
+        acc = tl.dot(a, c, acc, input_precision=PRECISION)
+    target, mask = (k * B + b[:, None]) * I + i[None, :], (b < B)[:, None] & (i < I)[None, :]
+    if MASK:
+        acc = tl.where(tl.load(x + target, mask=mask, other=0.0) == 0, 0.0, acc)
+    tl.store(d_x + target, acc, mask=mask)
+
+
+@triton.jit
+def dense_weights(
+    x, d_out, g, stride_x, stride_g, at_weight, at_bias, B,
+    I: tl.constexpr, O: tl.constexpr, BIAS: tl.constexpr,
+    BB: tl.constexpr, BI: tl.constexpr, BO: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The gradient of weights and bias, into the rows of g. Grid: (blocks of inputs, of outputs, rows)."""
+    k = tl.program_id(2).to(tl.int64)
+    i, o = tl.program_id(0) * BI + tl.arange(0, BI), tl.program_id(1) * BO + tl.arange(0, BO)
+    acc = tl.zeros((BO, BI), tl.float32)
+    total = tl.zeros((BO,), tl.float32)
+    for first in range(0, B, BB):
+        b = first + tl.arange(0, BB)
+        d = tl.load(d_out + (k * B + b[None, :]) * O + o[:, None], mask=(b < B)[None, :] & (o < O)[:, None], other=0.0)
+        a = tl.load(x + k * stride_x + b[:, None] * I + i[None, :], mask=(b < B)[:, None] & (i < I)[None, :], other=0.0)
+        acc = tl.dot(d, a, acc, input_precision=PRECISION)
+        total += tl.sum(d, 1)
+    target = g + k * stride_g + at_weight + o[:, None] * I + i[None, :]
+    tl.store(target, acc, mask=(o < O)[:, None] & (i < I)[None, :])
+    if BIAS:
+        if tl.program_id(0) == 0:
+            tl.store(g + k * stride_g + at_bias + o, total, mask=o < O)
+
+
+@triton.jit
+def cross_entropy(
+    logits, y, counts, d_logits, loss, hits, B, O: tl.constexpr, BB: tl.constexpr, BO: tl.constexpr
+):  # fmt: skip
+    """The mean loss over a row's real samples, its gradient, and how many were right. Grid: rows."""
+    k = tl.program_id(0).to(tl.int64)
+    count = tl.load(counts + k)
+    o = tl.arange(0, BO)
+    total, right = 0.0, 0.0
+    for first in range(0, B, BB):
+        b = first + tl.arange(0, BB)
+        at, mask = (k * B + b[:, None]) * O + o[None, :], (b < B)[:, None] & (o < O)[None, :]
+        z = tl.where((b < B)[:, None], tl.load(logits + at, mask=mask, other=float("-inf")), 0.0)
+        label = tl.load(y + k * B + b, mask=b < B, other=0)
+        real, mine = b < count, o[None, :] == label[:, None]
+        top = tl.max(z, 1)
+        e = tl.exp(z - top[:, None])
+        s = tl.sum(e, 1)
+        own = tl.sum(tl.where(mine, z, 0.0), 1)
+        total += tl.sum(tl.where(real, top + tl.log(s) - own, 0.0))
+        right += tl.sum(tl.where(real & (tl.argmax(z, 1) == label), 1.0, 0.0))
+        d = (e / s[:, None] - tl.where(mine, 1.0, 0.0)) / count
+        tl.store(d_logits + at, tl.where(real[:, None], d, 0.0), mask=mask)
+    tl.store(loss + k, total / count)
+    tl.store(hits + k, right)
+
+
+@triton.jit
+def adam_counts(s1, s2, beta1, beta2, rows, BLOCK: tl.constexpr):
+    """s <- 1 + beta s. Grid: blocks of rows."""
+    k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = k < rows
+    tl.store(s1 + k, 1 + tl.load(beta1 + k, mask=mask) * tl.load(s1 + k, mask=mask), mask=mask)
+    tl.store(s2 + k, 1 + tl.load(beta2 + k, mask=mask) * tl.load(s2 + k, mask=mask), mask=mask)
+
+
+@triton.jit
+def adam(
+    w, g, m, v, s1, s2, lr, eps, stride, size, BLOCK: tl.constexpr
+):  # fmt: skip
+    """One step of Adam in place, as `optimisers.Adam` has it; s1 and s2 are this step's, all rows lie alike. Grid: (blocks, rows)."""
+    k = tl.program_id(1).to(tl.int64)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < size
+    gradient = tl.load(g + k * stride + i, mask=mask, other=0.0)
+    mean, square = tl.load(m + k * stride + i, mask=mask), tl.load(v + k * stride + i, mask=mask)
+    mean += (gradient - mean) / tl.load(s1 + k)
+    square += (gradient * gradient - square) / tl.load(s2 + k)
+    change = tl.load(lr + k) * (mean / (tl.sqrt(square) + tl.load(eps + k)))
+    tl.store(w + k * stride + i, tl.load(w + k * stride + i, mask=mask) - change, mask=mask)
+    tl.store(m + k * stride + i, mean, mask=mask)
+    tl.store(v + k * stride + i, square, mask=mask)
