@@ -34,6 +34,7 @@ class Samples:
     x: Tensor  # (n, ...)
     y: Tensor  # (n,), or (n, classes) where targets are soft
     scale: float = 1.0
+    packed: bool = False  # pictures are channels-last, as `fused.py` has them
 
     @classmethod
     def compact(cls, x: Tensor, y: Tensor) -> Samples:
@@ -58,6 +59,7 @@ class Batch:
     x: Tensor  # (K, B, ...)
     y: Tensor  # (K, B), of floats in a regression, or (K, B, classes) where targets are soft
     counts: tuple[int, ...] | Tensor  # (K,) on the device, where the step must not wait for the host
+    packed: bool = False  # pictures are channels-last, as `fused.py` has them
 
     def column(self, device: torch.device) -> Tensor:
         """The counts as a column. # (K, 1)"""

@@ -139,7 +139,7 @@ def take_batch(samples: Samples, stage: Stage, active: int) -> Batch:
         index = stage.plan.index_select(0, stage.step)[0, :active]
         counts = stage.counts.index_select(0, stage.step)[0, :active]
         y = samples.y.index_select(0, index.flatten()).view(*index.shape, *samples.y.shape[1:])
-        return Batch(samples.take(index), y, counts)
+        return Batch(samples.take(index), y, counts, samples.packed)
     x = torch.empty(active, width, *samples.x.shape[1:], device=samples.x.device)
     y = torch.empty(active, width, dtype=samples.y.dtype, device=samples.y.device)
     counts = torch.empty(active, dtype=torch.int32, device=x.device)
@@ -149,7 +149,7 @@ def take_batch(samples: Samples, stage: Stage, active: int) -> Batch:
         *(samples.x, samples.y, stage.plan, stage.counts, stage.step, x, y, counts),
         *(stage.plan.shape[1], width, size), SCALE=samples.scale, BLOCK=block,
     )  # fmt: skip
-    return Batch(x, y, counts)
+    return Batch(x, y, counts, samples.packed)
 
 
 def add_to_tally(block: Block, found: Gradients, counts: Tensor) -> None:

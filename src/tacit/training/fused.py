@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from tacit.core.rows import Rows
 from tacit.core.vectors import Layout
@@ -23,10 +24,11 @@ from tacit.training.losses import hits, losses
 
 WIDEST = 64  # channels of a convolution; with more of them, the vendor's kernels fill the chip by themselves
 # Tiles, measured on an H200 (benchmarks/gpu_step.py). They do not depend on the number of rows, so that no row does.
-CHUNK = 256  # output positions whose weight gradients one program adds up
-FORWARD = {"BM": 64, "BR": 16, "num_warps": 4}
-WEIGHTS = {"BM": 32, "BR": 64, "num_warps": 4}
-INPUTS = {"BM": 64, "BQ": 16, "num_warps": 4}
+CHUNK = 512  # output positions whose weight gradients one program adds up
+WHOLE = {"BM": 64, "BR": 128, "num_warps": 4, "num_stages": 1}  # forward, where a patch fits into one tile
+PARTS = {"BM": 64, "BR": 32, "num_warps": 4, "num_stages": 3}
+WEIGHTS = {"BM": 32, "BR": 128, "num_warps": 4, "num_stages": 2}
+INPUTS = {"BM": 128, "BR": 32, "num_warps": 4, "num_stages": 3}
 DENSE = {"BB": 32, "BI": 64, "BO": 32, "num_warps": 4}
 
 try:
@@ -48,6 +50,7 @@ class Convolution:
     bias: int | None
     relu: bool = False
     pool: int = 1
+    last: bool = False  # what follows is fully connected
 
     @property
     def inner(self) -> tuple[int, int]:
@@ -63,59 +66,73 @@ class Convolution:
 
     @property
     def taps(self) -> int:
-        return self.shape[0] * math.prod(self.kernel)
+        return math.prod(self.kernel)
 
     @property
-    def _dims(self) -> dict[str, int]:
-        (c, h, w), (_, ph, pw), (kh, kw) = self.shape, self.out, self.kernel
-        dims = {"C": c, "H": h, "W": w, "O": self.channels, "PH": ph, "PW": pw, "KH": kh, "KW": kw}
-        return {**dims, "STRIDE": self.stride, "PAD": self.padding, "POOL": self.pool}
+    def _sides(self) -> dict[str, int]:
+        (c, h, w), (kh, kw) = self.shape, self.kernel
+        return {"H": h, "W": w, "CP": filled(c), "OP": filled(self.channels), "KH": kh, "KW": kw, "PAD": self.padding}
+
+    @property
+    def _pooled(self) -> dict[str, int]:
+        _, ph, pw = self.out
+        return {"O": self.channels, "PH": ph, "PW": pw, "POOL": self.pool, "LAST": self.last}
 
     def forward(self, w: Tensor, x: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
         """The output, and which place of each pool it came from, if that is to be kept."""
-        rows, count = len(w), x.shape[1]
-        out = x.new_empty(rows, count, *self.out)
+        rows, count, (_, ph, pw) = len(w), x.shape[1], self.out
+        shape = self.out if self.last else (ph, pw, filled(self.channels))
+        out = x.new_empty(rows, count, *shape)
         which = torch.empty(out.shape if keep else (1,), dtype=torch.int8, device=x.device)
-        m = count * math.prod(self.out[1:])
-        grid = (_blocks(m, FORWARD["BM"]), rows)
-        kernels.conv_forward[grid](
-            *(x, w, out, which, _stride(x), w.stride(0), self.weight, self.bias or 0, m), **self._dims,
-            RELU=self.relu, BIAS=self.bias is not None, KEEP=keep,
-            BO=_power(self.channels), PRECISION=_precision(), **FORWARD,
+        packed, m = self._pack(w, to_inputs=False), count * ph * pw
+        tile = WHOLE if self.taps * filled(self.shape[0]) <= WHOLE["BR"] else PARTS
+        kernels.conv_forward[(_blocks(m, tile["BM"]), rows)](
+            *(x, packed, w, out, which, x.stride(0), w.stride(0), self.bias or 0, m), **self._sides, **self._pooled,
+            STRIDE=self.stride, RELU=self.relu, BIAS=self.bias is not None, KEEP=keep,
+            BO=_power(self.channels), PRECISION=_precision(), **tile,
         )  # fmt: skip
         return out, which
 
     def backward(self, w: Tensor, x: Tensor, which: Tensor, d_out: Tensor, g: Tensor, first: bool) -> Tensor | None:
         """Writes the parameters' gradient to g; the inputs' is returned unless this is the first layer."""
-        rows, count = len(w), x.shape[1]
-        m = count * math.prod(self.out[1:])
+        rows, count, (oh, ow) = len(w), x.shape[1], self.inner
+        m, length = count * oh * ow, self.taps * filled(self.shape[0])
         chunks = _blocks(m, CHUNK)
-        partial = x.new_empty(rows, chunks, self.channels, self.taps + 1)
-        kernels.conv_weights[(_blocks(self.taps + 1, WEIGHTS["BR"]), chunks, rows)](
-            *(x, d_out, which, partial, _stride(x), m), **self._dims,
-            CHUNK=CHUNK, BO=_power(self.channels), PRECISION=_precision(), **WEIGHTS,
+        partial = x.new_empty(rows, chunks, self.channels, length + 1)
+        kernels.conv_weights[(_blocks(length, WEIGHTS["BR"]), chunks, rows)](
+            *(x, d_out, which, partial, x.stride(0), m), **self._sides, **self._pooled, OH=oh, OW=ow,
+            STRIDE=self.stride, CHUNK=CHUNK, BO=_power(self.channels), PRECISION=_precision(), **WEIGHTS,
         )  # fmt: skip
         kernels.conv_collect[(_blocks(partial[0, 0].numel(), 256), rows)](
-            *(partial, g, g.stride(0), self.weight, self.bias or 0, chunks),
-            O=self.channels, R=self.taps, BIAS=self.bias is not None, BLOCK=256,
+            *(partial, g, g.stride(0), self.weight, self.bias or 0, chunks), O=self.channels, C=self.shape[0],
+            CP=filled(self.shape[0]), TAPS=self.taps, BIAS=self.bias is not None, BLOCK=256,
         )  # fmt: skip
         return None if first else self._inputs(w, which, d_out, count)
 
     def _inputs(self, w: Tensor, which: Tensor, d_out: Tensor, count: int) -> Tensor:
-        rows, (c, h, wide), (oh, ow), (_, ph, pw) = len(w), self.shape, self.inner, self.out
-        dense = d_out.new_empty(rows, count, self.channels, oh, ow)
-        n = dense.numel()
+        rows, (c, h, wide), (oh, ow) = len(w), self.shape, self.inner
+        dense = d_out.new_empty(rows, count, oh, ow, filled(self.channels))
+        n, m = dense.numel(), count * h * wide
         kernels.unpool[(_blocks(n, 1024),)](
-            d_out, which, dense, n, OH=oh, OW=ow, PH=ph, PW=pw, POOL=self.pool, BLOCK=1024
+            d_out, which, dense, n, **self._pooled, OP=filled(self.channels), OH=oh, OW=ow, BLOCK=1024
         )
-        d_x = d_out.new_empty(rows, count, *self.shape)
-        m = count * h * wide
+        d_x = d_out.new_empty(rows, count, h, wide, filled(c))
         kernels.conv_inputs[(_blocks(m, INPUTS["BM"]), rows)](
-            *(dense, w, d_x, w.stride(0), self.weight, m), C=c, H=h, W=wide, O=self.channels, OH=oh, OW=ow,
-            KH=self.kernel[0], KW=self.kernel[1], PAD=self.padding,
-            BC=_power(c), PRECISION=_precision(), **INPUTS,
+            *(dense, self._pack(w, to_inputs=True), d_x, m), **self._sides, OH=oh, OW=ow,
+            BO=_power(c), PRECISION=_precision(), **INPUTS,
         )  # fmt: skip
         return d_x
+
+    def _pack(self, w: Tensor, *, to_inputs: bool) -> Tensor:
+        """The weights as the kernels read them: (taps x channels, channels), filled up with zeros."""
+        c, o = self.shape[0], self.channels
+        inner, outer = (filled(o), _power(c)) if to_inputs else (filled(c), _power(o))
+        packed = w.new_empty(len(w), self.taps * inner, outer)
+        kernels.pack_weights[(_blocks(packed[0].numel(), 512), len(w))](
+            *(w, packed, w.stride(0), self.weight), O=o, C=c, TAPS=self.taps, INNER=inner, OUTER=outer,
+            INPUTS=to_inputs, BLOCK=512,
+        )  # fmt: skip
+        return packed
 
 
 @dataclass(frozen=True)
@@ -141,7 +158,7 @@ class Dense:
         rows, count = len(w), x.shape[1]
         out = x.new_empty(rows, count, self.outputs)
         kernels.dense_forward[(_blocks(self.outputs, DENSE["BO"]), _blocks(count, DENSE["BB"]), rows)](
-            *(x, w, out, _stride(x), w.stride(0), self.weight, self.bias or 0, count), **self._dims,
+            *(x, w, out, x.stride(0), w.stride(0), self.weight, self.bias or 0, count), **self._dims,
             RELU=self.relu, BIAS=self.bias is not None, **DENSE,
         )  # fmt: skip
         return out, out
@@ -149,7 +166,7 @@ class Dense:
     def backward(self, w: Tensor, x: Tensor, out: Tensor, d_out: Tensor, g: Tensor, first: bool) -> Tensor | None:
         rows, count = len(w), x.shape[1]
         kernels.dense_weights[(_blocks(self.inputs, DENSE["BI"]), _blocks(self.outputs, DENSE["BO"]), rows)](
-            *(x, d_out, g, _stride(x), g.stride(0), self.weight, self.bias or 0, count), **self._dims,
+            *(x, d_out, g, x.stride(0), g.stride(0), self.weight, self.bias or 0, count), **self._dims,
             BIAS=self.bias is not None, **DENSE,
         )  # fmt: skip
         if first:
@@ -171,8 +188,14 @@ class Network:
 
     layers: tuple[Layer, ...]
 
+    def pack(self, x: Tensor) -> Tensor:
+        """Samples as the first layer reads them: pictures (..., C, H, W) become (..., H, W, CP)."""
+        if isinstance(self.layers[0], Dense):
+            return x.contiguous()
+        return pad(x.movedim(-3, -1), (0, filled(x.shape[-3]) - x.shape[-3])).contiguous()
+
     def outputs(self, w: Tensor, x: Tensor) -> Tensor:
-        """What the rows' models answer."""
+        """What the rows' models answer to packed samples."""
         for layer in self.layers:
             x, _ = layer.forward(w, x if isinstance(layer, Convolution) else x.flatten(2), keep=False)
         return x
@@ -204,7 +227,8 @@ class FusedGradients:
         self.network = network
 
     def __call__(self, w: Tensor, buffers: Rows, batch: Batch) -> Gradients:
-        out, kept = self.network.forward(w, batch.x.contiguous())
+        x = batch.x if batch.packed else self.network.pack(batch.x)
+        out, kept = self.network.forward(w, x)
         counts = batch.column(w.device)
         if batch.y.dtype == torch.int64:
             d_out, loss, right = _cross_entropy(out, batch.y, counts)
@@ -268,6 +292,10 @@ def read(module: nn.Module, shape: Sequence[int]) -> Network | None:
         else:
             return None
         now = layers[-1].out
+    layers = [
+        replace(one, last=isinstance(after, Dense)) if isinstance(one, Convolution) else one
+        for one, after in zip(layers, [*layers[1:], None], strict=True)
+    ]
     return Network(tuple(layers)) if layers and isinstance(layers[-1], Dense) else None
 
 
@@ -293,6 +321,11 @@ def _pools_by_two(part: nn.Module) -> bool:
     return (part.kernel_size, part.stride, part.padding, part.dilation) == (2, 2, 0, 1)
 
 
+def filled(channels: int) -> int:
+    """Channels with those that are added to read four at a time."""
+    return max(4, 1 << (channels - 1).bit_length())
+
+
 def _blocks(count: int, size: int) -> int:
     return -(-count // size)
 
@@ -300,11 +333,6 @@ def _blocks(count: int, size: int) -> int:
 def _power(count: int) -> int:
     """The power of two that a tile of the matrix units needs."""
     return max(16, 1 << (count - 1).bit_length())
-
-
-def _stride(x: Tensor) -> int:
-    """From one row's samples to the next one's; zero where all rows share them."""
-    return x.stride(0)
 
 
 def _precision() -> str:

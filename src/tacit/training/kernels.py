@@ -5,8 +5,10 @@ pooling are part of it, weights are read from the (K, P) matrix where they lie, 
 same shape. How a row is computed does not depend on how many rows there are, nothing is added up by atomics, so
 the same row gives the same bits in any company.
 
-Convolutions are products of patches and weights: patches are gathered on the fly, a tap is one of the C x KH x KW
-numbers of a patch, and the bias is one more tap that is always one. Shapes: x (K, B, C, H, W), w (K, P).
+Convolutions are products of patches, gathered on the fly, and weights. Pictures are channels-last, (K, B, H, W, CP),
+and CP, the channels filled up with zeros to a power of two from four, so that a thread reads four numbers at once. A tap
+is one of the KH x KW places of a patch, r or q numbers the taps x channels. The last convolution's output is (K, B, O,
+PH, PW), as the fully connected layers want it. `R` is the length of a patch.
 """
 
 from __future__ import annotations
@@ -47,20 +49,34 @@ def tally(mean, right, count, loss, hits, seen, steps, rows, BLOCK: tl.constexpr
 
 
 @triton.jit
+def pack_weights(w, packed, stride_w, at, O: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, INNER: tl.constexpr,
+                 OUTER: tl.constexpr, INPUTS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """Weights as matrices (taps x INNER, OUTER): of (inputs, outputs) or, for the way back to the inputs, of (outputs,
+    inputs), filled up with zeros. Grid: (blocks, rows)."""
+    k = tl.program_id(1).to(tl.int64)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    size: tl.constexpr = TAPS * INNER * OUTER
+    tap, inner, outer = i // (INNER * OUTER), i // OUTER % INNER, i % OUTER
+    o, c = (inner, outer) if INPUTS else (outer, inner)
+    value = tl.load(w + k * stride_w + at + (o * C + c) * TAPS + tap, mask=(i < size) & (o < O) & (c < C), other=0.0)
+    tl.store(packed + k * size + i, value, mask=i < size)
+
+
+@triton.jit
 def conv_forward(
-    x, w, out, which, stride_x, stride_w, at_weight, at_bias, M,
-    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
-    KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr,
-    POOL: tl.constexpr, RELU: tl.constexpr, BIAS: tl.constexpr, KEEP: tl.constexpr,
+    x, packed, w, out, which, stride_x, stride_w, at_bias, M,
+    H: tl.constexpr, W: tl.constexpr, CP: tl.constexpr, O: tl.constexpr, OP: tl.constexpr,
+    PH: tl.constexpr, PW: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr,
+    POOL: tl.constexpr, RELU: tl.constexpr, BIAS: tl.constexpr, KEEP: tl.constexpr, LAST: tl.constexpr,
     BM: tl.constexpr, BR: tl.constexpr, BO: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Convolution, bias, ReLU and maximum over POOL x POOL. `which` gets the place of the maximum, or POOL^2 where
+    """Convolution, bias, ReLU and the maximum over POOL x POOL. `which` gets the place of the maximum, or POOL^2 where
     ReLU closed. Grid: (blocks of output positions, rows)."""
     k = tl.program_id(1).to(tl.int64)
-    m = tl.program_id(0) * BM + tl.arange(0, BM)  # (b, py, px)
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
     b, py, px = m // (PH * PW), m // PW % PH, m % PW
     o = tl.arange(0, BO)
-    R: tl.constexpr = C * KH * KW
+    R: tl.constexpr = KH * KW * CP
     best = tl.full((BM, BO), float("-inf"), tl.float32)
     place = tl.zeros((BM, BO), tl.int32)
     for p in tl.static_range(POOL * POOL):
@@ -68,14 +84,12 @@ def conv_forward(
         acc = tl.zeros((BM, BO), tl.float32)
         for first in range(0, R, BR):
             r = first + tl.arange(0, BR)
-            iy, ix = top[:, None] + (r // KW % KH)[None, :], left[:, None] + (r % KW)[None, :]
+            iy, ix = top[:, None] + (r // CP // KW)[None, :], left[:, None] + (r // CP % KW)[None, :]
             inside = (m < M)[:, None] & (r < R)[None, :]
             if PAD > 0:
                 inside = inside & (iy >= 0) & (iy < H) & (ix >= 0) & (ix < W)
-            patch = b[:, None] * (C * H * W) + (r // (KH * KW))[None, :] * (H * W) + iy * W + ix
-            a = tl.load(x + k * stride_x + patch, mask=inside, other=0.0)
-            weight = w + k * stride_w + at_weight + o[None, :] * R + r[:, None]
-            c = tl.load(weight, mask=(o < O)[None, :] & (r < R)[:, None], other=0.0)
+            a = tl.load(x + k * stride_x + ((b[:, None] * H + iy) * W + ix) * CP + (r % CP)[None, :], inside, 0.0)
+            c = tl.load(packed + (k * R + r[:, None]) * BO + o[None, :], mask=(r < R)[:, None], other=0.0)
             acc = tl.dot(a, c, acc, input_precision=PRECISION)
         higher = (acc > best) | (acc != acc)
         best, place = tl.where(higher, acc, best), tl.where(higher, p, place)
@@ -84,76 +98,89 @@ def conv_forward(
     if RELU:
         place = tl.where(best <= 0, POOL * POOL, place)
         best = tl.where(best <= 0, 0.0, best)
-    target = k * M * O + b[:, None] * (O * PH * PW) + o[None, :] * (PH * PW) + (py * PW + px)[:, None]
-    mask = (m < M)[:, None] & (o < O)[None, :]
-    tl.store(out + target, best, mask=mask)
+    if LAST:
+        target, known = k * M * O + b[:, None] * (O * PH * PW) + o[None, :] * (PH * PW) + (py * PW + px)[:, None], o < O
+    else:
+        target, known = (k * M + m[:, None]) * OP + o[None, :], o < OP
+    tl.store(out + target, best, mask=(m < M)[:, None] & known[None, :])
     if KEEP:
-        tl.store(which + target, place.to(tl.int8), mask=mask)
+        tl.store(which + target, place.to(tl.int8), mask=(m < M)[:, None] & known[None, :])
 
 
 @triton.jit
 def conv_weights(
     x, d_out, which, partial, stride_x, M,
-    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
-    KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, POOL: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, CP: tl.constexpr, O: tl.constexpr, OP: tl.constexpr,
+    OH: tl.constexpr, OW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    STRIDE: tl.constexpr, PAD: tl.constexpr, POOL: tl.constexpr, LAST: tl.constexpr,
     CHUNK: tl.constexpr, BM: tl.constexpr, BR: tl.constexpr, BO: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The weights' gradient over one chunk of output positions. Grid: (blocks of taps, chunks, rows)."""
+    """The gradient of weights and bias over one chunk of positions. Grid: (blocks of taps, chunks, rows)."""
     chunk, k = tl.program_id(1), tl.program_id(2).to(tl.int64)
     r, o = tl.program_id(0) * BR + tl.arange(0, BR), tl.arange(0, BO)
-    R: tl.constexpr = C * KH * KW
+    R: tl.constexpr = KH * KW * CP
+    samples = M // (OH * OW)
     acc = tl.zeros((BO, BR), tl.float32)
+    total = tl.zeros((BM, BO), tl.float32)
     for first in range(0, CHUNK, BM):
-        m = chunk * CHUNK + first + tl.arange(0, BM)
-        b, py, px = m // (PH * PW), m // PW % PH, m % PW
-        source = k * M * O + b[None, :] * (O * PH * PW) + o[:, None] * (PH * PW) + (py * PW + px)[None, :]
-        known = (m < M)[None, :] & (o < O)[:, None]
-        g = tl.load(d_out + source, mask=known, other=0.0)  # (BO, BM)
+        m = chunk * CHUNK + first + tl.arange(0, BM)  # before pooling
+        b, oy, ox = m // (OH * OW), m // OW % OH, m % OW
+        py, px = oy // POOL, ox // POOL
+        known = ((m < M) & (py < PH) & (px < PW))[:, None] & (o < O)[None, :]
+        if LAST:
+            source = ((k * samples + b[:, None]) * O + o[None, :]) * (PH * PW) + (py * PW + px)[:, None]
+        else:
+            source = (((k * samples + b) * PH + py) * PW + px)[:, None] * OP + o[None, :]
+        g = tl.load(d_out + source, mask=known, other=0.0)
         place = tl.load(which + source, mask=known, other=-1)
-        for p in tl.static_range(POOL * POOL):
-            top, left = (py * POOL + p // POOL) * STRIDE - PAD, (px * POOL + p % POOL) * STRIDE - PAD
-            iy, ix = top[:, None] + (r // KW % KH)[None, :], left[:, None] + (r % KW)[None, :]
-            inside = (m < M)[:, None] & (r < R)[None, :]
-            if PAD > 0:
-                inside = inside & (iy >= 0) & (iy < H) & (ix >= 0) & (ix < W)
-            patch = b[:, None] * (C * H * W) + (r // (KH * KW))[None, :] * (H * W) + iy * W + ix
-            a = tl.load(x + k * stride_x + patch, mask=inside, other=0.0)
-            a = tl.where((r == R)[None, :], 1.0, a)  # the bias's tap
-            acc = tl.dot(tl.where(place == p, g, 0.0), a, acc, input_precision=PRECISION)
-    chunks = tl.num_programs(1)
-    target = ((k * chunks + chunk) * O + o[:, None]) * (R + 1) + r[None, :]
-    tl.store(partial + target, acc, mask=(o < O)[:, None] & (r <= R)[None, :])
+        d = tl.where(place == (oy % POOL * POOL + ox % POOL)[:, None], g, 0.0)  # (BM, BO)
+        iy, ix = (oy * STRIDE - PAD)[:, None] + (r // CP // KW)[None, :], (ox * STRIDE - PAD)[:, None] + (r // CP % KW)[None, :]
+        inside = (m < M)[:, None] & (r < R)[None, :]
+        if PAD > 0:
+            inside = inside & (iy >= 0) & (iy < H) & (ix >= 0) & (ix < W)
+        a = tl.load(x + k * stride_x + ((b[:, None] * H + iy) * W + ix) * CP + (r % CP)[None, :], inside, 0.0)
+        acc = tl.dot(tl.trans(d), a, acc, input_precision=PRECISION)
+        total += d
+    target = ((k * tl.num_programs(1) + chunk) * O + o) * (R + 1)
+    tl.store(partial + target[:, None] + r[None, :], acc, mask=(o < O)[:, None] & (r < R)[None, :])
+    if tl.program_id(0) == 0:
+        tl.store(partial + target + R, tl.sum(total, 0), mask=o < O)
 
 
 @triton.jit
 def conv_collect(
     partial, g, stride_g, at_weight, at_bias, chunks,
-    O: tl.constexpr, R: tl.constexpr, BIAS: tl.constexpr, BLOCK: tl.constexpr,
+    O: tl.constexpr, C: tl.constexpr, CP: tl.constexpr, TAPS: tl.constexpr, BIAS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Adds up the chunks, in order, into the rows of the gradient. Grid: (blocks of weights, rows)."""
     k = tl.program_id(1).to(tl.int64)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    R: tl.constexpr = TAPS * CP
     size: tl.constexpr = O * (R + 1)
     total = tl.zeros((BLOCK,), tl.float32)
     for chunk in range(chunks):
         total += tl.load(partial + (k * chunks + chunk) * size + i, mask=i < size, other=0.0)
     o, r = i // (R + 1), i % (R + 1)
-    tl.store(g + k * stride_g + at_weight + o * R + r, total, mask=(i < size) & (r < R))
+    tap, c = r // CP, r % CP
+    tl.store(g + k * stride_g + at_weight + (o * C + c) * TAPS + tap, total, mask=(i < size) & (r < R) & (c < C))
     if BIAS:
         tl.store(g + k * stride_g + at_bias + o, total, mask=(i < size) & (r == R))
 
 
 @triton.jit
 def unpool(
-    d_out, which, dense, n,
-    OH: tl.constexpr, OW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, POOL: tl.constexpr, BLOCK: tl.constexpr,
+    d_out, which, dense, n, O: tl.constexpr, OP: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
+    PH: tl.constexpr, PW: tl.constexpr, POOL: tl.constexpr, LAST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gradient before ReLU and pooling. Grid: blocks of the (K B O OH OW) numbers."""
+    """The gradient before ReLU and pooling. Grid: blocks of the K x B x OH x OW x OP numbers."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    plane, oy, ox = i // (OH * OW), i // OW % OH, i % OW
+    o, ox, oy, sample = i % OP, i // OP % OW, i // (OP * OW) % OH, i // (OP * OW * OH)
     py, px = oy // POOL, ox // POOL
-    known = (i < n) & (py < PH) & (px < PW)
-    source = plane * (PH * PW) + py * PW + px
+    known = (i < n) & (py < PH) & (px < PW) & (o < O)
+    if LAST:
+        source = (sample * O + o) * (PH * PW) + py * PW + px
+    else:
+        source = ((sample * PH + py) * PW + px) * OP + o
     place = tl.load(which + source, mask=known, other=-1)
     value = tl.load(d_out + source, mask=known, other=0.0)
     tl.store(dense + i, tl.where(place == oy % POOL * POOL + ox % POOL, value, 0.0), mask=i < n)
@@ -161,30 +188,28 @@ def unpool(
 
 @triton.jit
 def conv_inputs(
-    dense, w, d_x, stride_w, at_weight, M,
-    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, O: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
+    dense, packed, d_x, M,
+    H: tl.constexpr, W: tl.constexpr, CP: tl.constexpr, OP: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, PAD: tl.constexpr,
-    BM: tl.constexpr, BQ: tl.constexpr, BC: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BR: tl.constexpr, BO: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The inputs' gradient, of a convolution of stride one. Grid: (blocks of input positions, rows)."""
     k = tl.program_id(1).to(tl.int64)
-    m = tl.program_id(0) * BM + tl.arange(0, BM)  # (b, y, x)
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
     b, y, x = m // (H * W), m // W % H, m % W
-    c = tl.arange(0, BC)
-    Q: tl.constexpr = O * KH * KW
-    acc = tl.zeros((BM, BC), tl.float32)
-    for first in range(0, Q, BQ):
-        q = first + tl.arange(0, BQ)
-        o, ky, kx = q // (KH * KW), q // KW % KH, q % KW
-        oy, ox = y[:, None] + PAD - ky[None, :], x[:, None] + PAD - kx[None, :]
+    c = tl.arange(0, BO)
+    Q: tl.constexpr = KH * KW * OP
+    samples = M // (H * W)
+    acc = tl.zeros((BM, BO), tl.float32)
+    for first in range(0, Q, BR):
+        q = first + tl.arange(0, BR)
+        oy, ox = y[:, None] + PAD - (q // OP // KW)[None, :], x[:, None] + PAD - (q // OP % KW)[None, :]
         inside = (m < M)[:, None] & (q < Q)[None, :] & (oy >= 0) & (oy < OH) & (ox >= 0) & (ox < OW)
-        source = (b[:, None] * O + o[None, :]) * (OH * OW) + oy * OW + ox
-        a = tl.load(dense + k * (M // (H * W)) * (O * OH * OW) + source, mask=inside, other=0.0)
-        weight = w + k * stride_w + at_weight + (o[:, None] * C + c[None, :]) * (KH * KW) + (ky * KW + kx)[:, None]
-        v = tl.load(weight, mask=(q < Q)[:, None] & (c < C)[None, :], other=0.0)
+        source = (((k * samples + b[:, None]) * OH + oy) * OW + ox) * OP + (q % OP)[None, :]
+        a = tl.load(dense + source, mask=inside, other=0.0)
+        v = tl.load(packed + (k * Q + q[:, None]) * BO + c[None, :], mask=(q < Q)[:, None], other=0.0)
         acc = tl.dot(a, v, acc, input_precision=PRECISION)
-    target = k * M * C + (b[:, None] * C + c[None, :]) * (H * W) + (y * W + x)[:, None]
-    tl.store(d_x + target, acc, mask=(m < M)[:, None] & (c < C)[None, :])
+    tl.store(d_x + (k * M + m[:, None]) * CP + c[None, :], acc, mask=(m < M)[:, None] & (c < CP)[None, :])
 
 
 @triton.jit
