@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tacit.core.errors import DataError
 from tacit.core.seeds import generator, numpy_generator
+from tacit.data.shards import Shards
 from tacit.data.splits.split import Index, Split
 
 
@@ -18,8 +19,8 @@ from tacit.data.splits.split import Index, Split
 class Partition:
     """Who holds which samples of the training set."""
 
-    train: tuple[Index, ...]
-    test: tuple[Index, ...]  # each client's own
+    train: Shards[Index]
+    test: Shards[Index]  # each client's own
     server: Index  # set aside before the split
     noise: NDArray[np.float64]  # standard deviation per client
     names: tuple[str, ...] = ()  # the clients', as the data have them, or their numbers
@@ -48,7 +49,7 @@ def divide(
     server, rest = np.sort(order[:server_samples]), np.sort(order[server_samples:])
     parts = [rest[part] for part in split(keys[rest], clients, numpy_generator(seed, "split"))]
     pairs = [_set_aside(part, local_test, numpy_generator(seed, "local test", k)) for k, part in enumerate(parts)]
-    train, test = zip(*pairs, strict=True)
+    train, test = (Shards.of(side) for side in zip(*pairs, strict=True))
     names = owners if split.by == "owners" else tuple(str(client) for client in range(clients))
     return Partition(train, test, server, split.noise(clients), names)
 

@@ -14,6 +14,7 @@ from tacit.core.rows import Rows, columns, join, pick, replaced
 from tacit.core.seeds import generator, numpy_generator
 from tacit.core.vectors import pack
 from tacit.engines.state import RunState, broadcast, client_view, memory_of
+from tacit.engines.study import Run
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.algorithms.fedavg import FedAvg
 from tacit.models.model import make_module
@@ -39,10 +40,15 @@ class Reply:
     hits: Tensor  # the share of hits, or the mean squared error
 
 
+def chosen_for(run: Run, turn: int) -> list[int]:
+    """The clients of a round, the first of which is 0."""
+    return run.selection.choose(turn, run.clients, numpy_generator(run.seed, "selection", turn))
+
+
 def choose(state: RunState) -> tuple[list[int], list[int]]:
     """The clients of this round, and those of them whose replies will not be lost."""
     run, turn = state.run, state.round
-    chosen = run.selection.choose(turn, run.clients, numpy_generator(run.seed, "selection", turn))
+    chosen = chosen_for(run, turn)
     if not run.dropout:
         return chosen, chosen
     lost = {k for k in chosen if numpy_generator(run.seed, "dropout", k, turn).random() < run.dropout}

@@ -10,6 +10,7 @@ from tacit.core.events import OnEvent
 from tacit.core.own_code import own_code
 from tacit.data.dataset import Dataset
 from tacit.data.datasets import Function, data_folder
+from tacit.data.partition import Partition
 from tacit.engines.naming import label_runs
 from tacit.engines.points import renamed
 from tacit.engines.portrait import Division, division_key, portray
@@ -21,6 +22,7 @@ def load_data(study: Study, data: str | None, on_event: OnEvent) -> tuple[dict[s
     """The data sets that the runs need, each tried with every run's split and model, and who holds what of them."""
     datasets: dict[str, Dataset] = {}
     divisions: dict[str, Division] = {}
+    divided: dict[str, Partition] = {}
     runs = study.runs()
     if data is not None and Path(data).is_file():
         raise DataError(f"{data} is a file; --data names the folder that data files are in")
@@ -32,9 +34,10 @@ def load_data(study: Study, data: str | None, on_event: OnEvent) -> tuple[dict[s
         dataset = datasets[str(plain(run.dataset))]
         try:
             with own_code():
-                partition, _ = try_out(run, dataset)
+                partition, _ = try_out(run, dataset, divided.get(division_key(run)))
         except TacitError as error:
             raise renamed(error, _suspects(runs, k)) from error.__cause__
+        divided[division_key(run)] = partition
         if not run.centralised and division_key(run) not in divisions:
             portrait = portray(run, label["split"], dataset, partition)
             divisions[division_key(run)] = Division(run, dataset, partition, portrait)

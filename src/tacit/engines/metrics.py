@@ -15,6 +15,7 @@ from tacit.core.seeds import generator
 from tacit.data.dataset import Dataset
 from tacit.engines.clients import Reply, personal_model
 from tacit.engines.state import RunState, is_personal
+from tacit.engines.study import Run
 from tacit.federated.wire.attackers import Backdoor
 from tacit.training.evaluation import evaluate
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tacit.engines.simulation import Simulation
 
 Tests = list[tuple[float | None, float | None]]  # each client's loss and score on its local test
+ALL_TESTED = 100  # clients, up to which a round tests and records all of them; of more, those that take part in it
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,18 @@ def global_metrics(simulation: Simulation, state: RunState) -> dict[str, Any]:
     return found
 
 
-def local_metrics(simulation: Simulation, state: RunState, replies: Sequence[Reply]) -> dict[str, Any]:
-    """Each client's metrics: on its training samples as it worked through them, on its local test afterwards.
+def tested_clients(run: Run, chosen: Sequence[int]) -> list[int]:
+    """The clients that a round tests and records, given those chosen for it: its cost must not follow the population.
+
+    The chosen ones include those whose replies were lost.
+    """
+    return list(range(run.clients)) if run.clients <= ALL_TESTED else sorted(set(chosen))
+
+
+def local_metrics(
+    simulation: Simulation, state: RunState, replies: Sequence[Reply], chosen: Sequence[int]
+) -> dict[str, Any]:
+    """The tested clients' metrics: on training samples as they worked through them, on their local tests afterwards.
 
     `local_accuracy`, `worst` and `spread` are the mean, the least and the standard deviation of the honest clients'
     local test accuracies, each with the model it uses; `central_accuracy` is that mean with the global model. A
@@ -78,18 +90,19 @@ def local_metrics(simulation: Simulation, state: RunState, replies: Sequence[Rep
     """
     score = simulation.score
     trained = {reply.client: reply for reply in replies}
-    nothing: Tests = [(None, None)] * state.run.clients
+    who = tested_clients(state.run, chosen)
+    nothing: Tests = [(None, None)] * len(who)
     going, own = state.status == "running", is_personal(state.run)
-    central = _central_tests(simulation, state) if going else nothing
-    tested = _personal_tests(simulation, state) if going and own else central
+    central = _central_tests(simulation, state, who) if going else nothing
+    tested = _personal_tests(simulation, state, who) if going and own else central
     clients = [
         _client_record(score, state, k, trained.get(k), (*test, whole[1]))
-        for k, (test, whole) in enumerate(zip(tested, central, strict=True))
+        for k, test, whole in zip(who, tested, central, strict=True)
     ]
-    known = _honest_scores(state, tested)
+    known = _honest_scores(state, who, tested)
     with np.errstate(over="ignore"):  # of a model about to diverge
         spread = float(np.std(known)) if known else None
-    central_mean = _average(_honest_scores(state, central))
+    central_mean = _average(_honest_scores(state, who, central))
     means = {f"local_{score.name}": _average(known), f"central_{score.name}": central_mean}
     return {**means, "worst": min(known, default=None), "spread": spread, "clients": clients}
 
@@ -133,28 +146,31 @@ def _client_record(
     return found | ({"attacker": client in state.attackers} if state.attackers else {})
 
 
-def _central_tests(simulation: Simulation, state: RunState) -> Tests:
-    """The global model on every client's local test, in one pass."""
-    index = torch.cat(state.test)
+def _central_tests(simulation: Simulation, state: RunState, who: Sequence[int]) -> Tests:
+    """The global model on these clients' local tests, in one pass."""
+    parts = [state.test[client] for client in who]
+    index = torch.cat(parts)
     simulation.layout.load(simulation.module, state.server["x"], state.buffers)
     loss, hit = evaluate(simulation.module, simulation.pool.x[index], simulation.pool.y[index])
-    sizes = [len(part) for part in state.test]
+    sizes = [len(part) for part in parts]
     return [_mean_pair(simulation.score, *pair) for pair in zip(loss.split(sizes), hit.split(sizes), strict=True)]
 
 
-def _personal_tests(simulation: Simulation, state: RunState) -> Tests:
+def _personal_tests(simulation: Simulation, state: RunState, who: Sequence[int]) -> Tests:
     """Each client's own model on its local test."""
     found = []
-    for client, index in enumerate(state.test):
+    for client in who:
+        index = state.test[client]
         simulation.layout.load(simulation.module, *personal_model(simulation, state, client))
         pair = evaluate(simulation.module, simulation.pool.x[index], simulation.pool.y[index])
         found.append(_mean_pair(simulation.score, *pair))
     return found
 
 
-def _honest_scores(state: RunState, tests: Tests) -> list[float]:
+def _honest_scores(state: RunState, who: Sequence[int], tests: Tests) -> list[float]:
     """Of the clients that have a finite one: a model about to diverge may have none on some test."""
-    scores = [score for k, (_, score) in enumerate(tests) if score is not None and k not in state.attackers]
+    pairs = zip(who, tests, strict=True)
+    scores = [score for k, (_, score) in pairs if score is not None and k not in state.attackers]
     return [score for score in scores if math.isfinite(score)]
 
 

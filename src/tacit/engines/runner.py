@@ -25,9 +25,11 @@ from tacit.core.registry import Registered
 from tacit.data.datasets import Dataset
 from tacit.engines import checkpoint
 from tacit.engines.checks import cautions
+from tacit.engines.clients import chosen_for
 from tacit.engines.environment import note_environment
 from tacit.engines.history import History, read_lines
 from tacit.engines.loading import load_data
+from tacit.engines.metrics import tested_clients
 from tacit.engines.naming import encoding_files, label_runs, row_names, run_ids, table_columns
 from tacit.engines.simulation import Simulation, group_runs
 from tacit.engines.state import RunState, is_personal
@@ -136,14 +138,18 @@ def _play(study: Study, datasets: dict[str, Dataset], folder: Path, *, device: s
             first = group[0][1]
             public = None if first.public is None else datasets[str(plain(first.public))]
             with own_code(_guests(group)):
-                simulation = Simulation(group, datasets[str(plain(first.dataset))], public, device=device)
+                simulation = Simulation(
+                    group, datasets[str(plain(first.dataset))], public, device=device, folder=folder / "memories"
+                )
             if progress.states is not None:
                 simulation.restore(progress.states)
             _play_group(simulation, folder, progress, history, on_event)
             progress.group, progress.states = progress.group + 1, None
             _checkpoint(folder, progress, history)
+            simulation.discard()
     finally:
         history.close()
+    shutil.rmtree(folder / "memories", ignore_errors=True)  # also what a crash has left there
 
 
 def _grid(labels: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
@@ -185,6 +191,7 @@ def _play_group(simulation: Simulation, folder: Path, progress: Progress, histor
         if simulation.going and time.monotonic() - last > CHECKPOINT_SECONDS:
             progress.states = simulation.saved()
             _checkpoint(folder, progress, history)
+            simulation.checkpointed()
             last = time.monotonic()
     for state in simulation.states:
         _finish(simulation, state, folder, progress, on_event)
@@ -192,7 +199,8 @@ def _play_group(simulation: Simulation, folder: Path, progress: Progress, histor
 
 def _finish(simulation: Simulation, state: RunState, folder: Path, progress: Progress, on_event: OnEvent) -> None:
     checkpoint.save(folder / "models" / f"{state.id}.pt", simulation.state_dict(state))
-    for client in range(state.run.clients) if is_personal(state.run) else ():
+    tested = tested_clients(state.run, chosen_for(state.run, state.round - 1))
+    for client in tested if is_personal(state.run) else ():
         checkpoint.save(folder / "models" / f"{state.id}-client-{client}.pt", simulation.state_dict(state, client))
     left = state.run.rounds - state.round
     progress.done += left  # of a run that stopped early

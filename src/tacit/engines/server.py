@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def aggregate(simulation: Simulation, state: RunState, replies: list[Reply], missing: list[int]) -> bool:
     """Commits the server's next state and the memories of those who replied; False if it is not finite."""
-    algorithm, wire_memory = state.run.algorithm, dict(state.wire_memory)
+    algorithm, wire_memory = state.run.algorithm, dict[int, Rows]()
     replies = sorted(replies, key=lambda reply: reply.client)
     cohort = _cohort(simulation, state, replies, missing, wire_memory)
     server = algorithm.aggregate(state.server, cohort)
@@ -44,7 +44,7 @@ def aggregate(simulation: Simulation, state: RunState, replies: list[Reply], mis
         distil(simulation, state, before["x"], cohort)
     state.server = projected(state.server, state.run.radius)
     kept = {reply.client: _settled(state, reply, cohort, wire_memory) for reply in replies if reply.memory}
-    state.memory, state.wire_memory = state.memory | kept, wire_memory
+    state.remember(kept, wire_memory)
     return True
 
 
@@ -52,11 +52,12 @@ def _settled(state: RunState, reply: Reply, cohort: Cohort, wire_memory: dict[in
     """The client's next memory. Where the wire rounds, it goes by what the server got, and will still get."""
     if not state.run.wire or reply.client in state.attackers:
         return reply.memory
-    place, old, new = cohort.ids.index(reply.client), state.wire_memory, wire_memory
+    place = cohort.ids.index(reply.client)
+    old, new = (known.get(reply.client, {}) for known in (state.wire_memory, wire_memory))
     arrived = {}
     for name in rows_of(reply.message):
-        stages = [f"{k} {name}" for k in range(len(state.run.wire)) if f"{k} {name}" in new.get(reply.client, {})]
-        owed = [new[reply.client][key] - old.get(reply.client, {}).get(key, 0) for key in stages]
+        stages = [f"{k} {name}" for k in range(len(state.run.wire)) if f"{k} {name}" in new]
+        owed = [new[key] - old.get(key, 0) for key in stages]
         arrived[name] = cohort.messages[name][place : place + 1] + sum(owed)
     view = client_view([state], reply.samples)
     return view.settle(memory_of(state, reply.client), reply.memory, arrived)
@@ -104,7 +105,7 @@ def _cohort(
         samples=samples,
         steps=steps,
         population=state.run.clients,
-        everyone=float(sum(len(part) for part in state.train)),
+        everyone=float(state.train.samples),
         combiner=state.run.combiner,
         weighting=state.run.algorithm.weights,
         client_losses=loss,
@@ -146,14 +147,15 @@ def _with_lies(state: RunState, messages: Rows, ids: Sequence[int]) -> Rows:
 
 
 def _transmit(state: RunState, messages: Rows, ids: Sequence[int], memory: dict[int, Rows]) -> Rows:
-    """The messages after the wire; `memory` gets every client's next one."""
+    """The messages after the wire; `memory` gets these clients' next ones."""
     own = {name: rows for name, rows in messages.items() if name not in BUFFERS}
     kept: dict[int, Rows] = {client: {} for client in ids}
+    known = {client: state.wire_memory.get(client, {}) for client in ids} if state.run.wire else {}
     for place, stage in enumerate(state.run.wire):
         fresh = [stage.init({name: rows[k : k + 1] for name, rows in own.items()}) for k in range(len(ids))]
         old = join(
             [
-                {name: memory.get(client, {}).get(f"{place} {name}", rows) for name, rows in fresh[k].items()}
+                {name: known[client].get(f"{place} {name}", rows) for name, rows in fresh[k].items()}
                 for k, client in enumerate(ids)
             ]
         )

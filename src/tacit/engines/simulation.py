@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,7 +39,10 @@ def group_runs(runs: Sequence[tuple[str, Run]]) -> list[list[tuple[str, Run]]]:
 
 
 class Simulation:
-    """Runs of one group, round by round. `form` and `block` (rows at a time) follow from the device unless given."""
+    """Runs of one group, round by round. `form` and `block` (rows at a time) follow from the device unless given.
+
+    `folder` takes the clients' memories where they are too many to hold.
+    """
 
     def __init__(
         self,
@@ -49,11 +53,14 @@ class Simulation:
         device: str = "cpu",
         form: Form | None = None,
         block: int | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.device = torch.device(device)
         self.gpus = [] if self.device.type == "cpu" else [self.device]
         self.form: Form = form or ("vmap" if self.gpus else "loop")
         self.pool, self.module, self.states = prepare(runs, dataset, self.device)
+        for state in self.states:
+            state.folder = folder
         self.layout = Layout.of(self.module)
         self.shape, self.width, self.score = dataset.x.shape[1:], dataset.outputs, Score.of(dataset)
         self.gradient = row_gradients(self.module, self.form)
@@ -87,8 +94,19 @@ class Simulation:
         for state in going:
             yield self._conclude(state, replies[state.id], chosen[state.id][0])
 
-    def saved(self) -> list[dict[str, Any]]:
-        return [state.saved() for state in self.states]
+    def saved(self, *, whole: bool = False) -> list[dict[str, Any]]:
+        """For a checkpoint; `whole` where it is to be restored without the files in `folder`."""
+        return [state.saved(whole=whole) for state in self.states]
+
+    def checkpointed(self) -> None:
+        """Says that what `saved` gave last has been written: what only older checkpoints need is given up."""
+        for store in (store for state in self.states for store in state.stores):
+            store.checkpointed()
+
+    def discard(self) -> None:
+        """Removes the memories' files, once no checkpoint needs them."""
+        for store in (store for state in self.states for store in state.stores):
+            store.discard()
 
     def restore(self, saved: Sequence[Mapping[str, Any]]) -> None:
         for state, one in zip(self.states, saved, strict=True):
@@ -110,13 +128,16 @@ class Simulation:
     def seeded(self, state: RunState, name: str, client: int) -> Iterator[None]:
         """For models that draw while they train, such as dropout: torch's own generator, seeded by name."""
         with torch.random.fork_rng(devices=self.gpus):
-            torch.manual_seed(derive(state.run.seed, name, client, state.round))
+            seed = derive(state.run.seed, name, client, state.round)
+            # torch.manual_seed also looks for devices that nobody uses, which costs more than a step of a small model
+            torch.manual_seed(seed) if self.gpus else torch.default_generator.manual_seed(seed)
             yield
 
     def _conclude(self, state: RunState, replies: list[Reply], chosen: list[int]) -> tuple[dict[str, Any], float]:
         """The server's side of the round, what came of it, and whether the run goes on."""
         start = time.perf_counter()
-        down = sum(count_bytes(broadcast(state, k)) + count_bytes(pack(pick(state.buffers, None))) for k in chosen)
+        buffers = count_bytes(pack(pick(state.buffers, None)))
+        down = sum(count_bytes(broadcast(state, k)) + buffers for k in chosen)
         up = sum(message_bytes(reply.message, state.run.wire) for reply in replies)
         before = {name: getattr(state, name) for name in ("server", "buffers", "memory", "wire_memory")}
         missing = sorted(set(chosen) - {reply.client for reply in replies})
@@ -131,7 +152,7 @@ class Simulation:
                 setattr(state, name, value)
             state.status = "diverged"
             record |= {"loss": None, **self.score.nothing}
-        record |= local_metrics(self, state, replies)
+        record |= local_metrics(self, state, replies, chosen)
         record |= {"replies": len(replies), "updated": enough, "bytes_up": up, "bytes_down": down}
         self._judge(state, record[self.score.name])
         seconds, state.seconds = state.seconds + time.perf_counter() - start, 0.0

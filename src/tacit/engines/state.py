@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,13 +20,16 @@ from tacit.core.seeds import generator
 from tacit.core.vectors import Layout
 from tacit.data.datasets import Dataset
 from tacit.data.partition import Partition, add_noise, divide
+from tacit.data.shards import Shards
+from tacit.engines import memories
 from tacit.engines.study import Run, plain
 from tacit.federated.algorithm import Algorithm, Server
 from tacit.models.model import make_module
 
 SERVER_SIDE = {"server_init", "send", "aggregate", "check", "caution", "neutral", "name", "sends", "local_work"}
 SERVER_SIDE |= {"needs_rows", "combines", "whole_updates"}
-SAVED = ("server", "buffers", "memory", "wire_memory", "round", "status", "best", "stale")
+SAVED = ("server", "buffers", "round", "status", "best", "stale")
+MEMORIES = ("memory", "wire_memory")  # saved too
 
 
 @dataclass(eq=False)
@@ -34,28 +39,48 @@ class RunState:
     id: str
     run: Run
     initial: Tensor  # (P,), before the first round
-    train: list[Tensor]  # each client's samples, as indices into the pool
-    test: list[Tensor]
+    train: Shards[Tensor]  # each client's samples, as indices into the pool
+    test: Shards[Tensor]
     sample: Tensor  # the server's own
     server: Server
     buffers: Rows
-    attackers: tuple[int, ...] = ()
-    memory: dict[int, Rows] = field(default_factory=dict)  # one-row tensors, of the clients that have any
-    wire_memory: dict[int, Rows] = field(default_factory=dict)  # likewise; "0 dx" is the first stage's for entry dx
+    attackers: frozenset[int] = frozenset()
+    memory: memories.Memories = field(default_factory=dict)
+    wire_memory: memories.Memories = field(default_factory=dict)  # "0 dx" is the first stage's for entry dx
+    folder: Path | None = None  # for memories that are too many to hold; without one, a temporary file is used
     round: int = 0
     status: str = "running"  # then finished | target | patience | diverged
     best: float = -math.inf  # score so far
     stale: int = 0  # rounds since the best one
     seconds: float = 0.0  # of the current round
 
-    def saved(self) -> dict[str, Any]:
-        """What a checkpoint keeps; the rest follows from the run."""
-        return {name: getattr(self, name) for name in SAVED}
+    def saved(self, *, whole: bool = False) -> dict[str, Any]:
+        """What a checkpoint keeps; the rest follows from the run.
+
+        Memories in a file stay there, unless the state is to travel without it, `whole`.
+        """
+        kept = {name: memories.saved(getattr(self, name), whole=whole) for name in MEMORIES}
+        return {name: getattr(self, name) for name in SAVED} | kept
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        device = self.initial.device
         for name in SAVED:
-            setattr(self, name, _to(saved[name], device))
+            setattr(self, name, _to(saved[name], self.initial.device))
+        for name in MEMORIES:
+            setattr(self, name, memories.restored(saved[name], self._shelf(name)))
+
+    def remember(self, memory: Mapping[int, Rows], wire_memory: Mapping[int, Rows]) -> None:
+        """Keeps the next memories of the clients whose replies were accepted."""
+        self.memory = memories.updated(self.memory, memory, self._shelf("memory"))
+        self.wire_memory = memories.updated(self.wire_memory, wire_memory, self._shelf("wire_memory"))
+
+    @property
+    def stores(self) -> list[memories.Stored]:
+        """The memories that are in files."""
+        return [part for part in (self.memory, self.wire_memory) if isinstance(part, memories.Stored)]
+
+    def _shelf(self, name: str) -> memories.Shelf:
+        path = self.folder / f"{self.id}-{name}.bin" if self.folder else None
+        return memories.Shelf(self.run.clients, path, self.initial.device)
 
 
 @dataclass(frozen=True)
@@ -74,36 +99,39 @@ def prepare(
     """The states of a group's runs, over one pool of samples; the module serves as a mould."""
     samples, states = [(dataset.x, dataset.y)], []
     copies: dict[str, int] = {}  # which samples have a run's noise on them; runs that see the same noise share them
+    divided: dict[str, Partition] = {}
     for id, run in runs:
-        partition, module = try_out(run, dataset)
         look = str((plain(run.split), run.clients, run.seed, run.server_samples, run.local_test))
+        partition, module = try_out(run, dataset, divided.get(look))
+        divided[look] = partition
         if partition.noise.any() and look not in copies:
             copies[look] = len(samples)
             samples.append((add_noise(dataset.x, partition, run.seed), dataset.y))
         seen = copies.get(look, 0)
         offset = sum(len(y) for _, y in samples[:seen])
-        train, test = ([torch.from_numpy(part + offset) for part in side] for side in (partition.train, partition.test))
+        train, test = (side.on(device, offset) for side in (partition.train, partition.test))
         attackers = run.attackers.who(run.clients, run.seed) if run.attackers.count else ()
+        start, poisoned = sum(len(y) for _, y in samples), dict[int, Tensor]()
         for client in attackers if run.attackers.poisons else ():
             x, y = (part[partition.train[client]] for part in samples[seen])
-            start = sum(len(y) for _, y in samples)
             samples.append(run.attackers.poison(x, y, dataset.classes, generator(run.seed, "poison", client)))
-            train[client] = torch.arange(start, start + len(y))
-        parts = [[part.to(device) for part in side] for side in (train, test)]
+            poisoned[client] = torch.arange(start, start + len(y))
+            start += len(y)
+        train = train.replaced(poisoned) if poisoned else train
         sample = torch.from_numpy(partition.server).to(device)
-        state = _start(id, run, module.to(device, dataset.x.dtype), (parts[0], parts[1], sample))
-        states.append(replace(state, attackers=attackers))
+        state = _start(id, run, module.to(device, dataset.x.dtype), (train, test, sample))
+        states.append(replace(state, attackers=frozenset(attackers)))
     xs, ys = zip(*samples, strict=True)
     pool = Pool(torch.cat(xs) if len(xs) > 1 else xs[0], torch.cat(ys), dataset.test_x, dataset.test_y)
     return Pool(*(part.to(device) for part in vars(pool).values())), module, states
 
 
-def try_out(run: Run, dataset: Dataset) -> tuple[Partition, nn.Module]:
-    """The run's division of the data and its untrained model, or the reason why there can be none."""
+def try_out(run: Run, dataset: Dataset, partition: Partition | None = None) -> tuple[Partition, nn.Module]:
+    """The run's division of the data, if it is not known yet, and its untrained model, or why there can be none."""
     aside: Any = {"server_samples": run.server_samples, "local_test": run.local_test}
     if dataset.owner is not None:
         aside |= {"owner": dataset.owner.numpy(), "owners": dataset.owners, "column": dataset.client}
-    partition = divide(dataset.groups.numpy(), run.split, run.clients, run.seed, **aside)
+    partition = partition or divide(dataset.groups.numpy(), run.split, run.clients, run.seed, **aside)
     module = make_module(run.model, dataset.x.shape[1:], dataset.outputs, run.seed)
     run.attackers.check(run.clients, dataset.classes)
     if Layout.of(module).buffers and not run.combiner.linear:
@@ -138,6 +166,7 @@ def _check_batches(run: Run, partition: Partition) -> None:
             )
 
 
+@lru_cache(maxsize=256)
 def client_class(algorithm: type[Algorithm]) -> type[Algorithm]:
     """The class that the client's side of an algorithm belongs to: methods that differ on the server only share it."""
     lineage = [cls for cls in algorithm.__mro__ if issubclass(cls, Algorithm)]
@@ -179,7 +208,7 @@ def broadcast(state: RunState, client: int) -> Rows:
     return {name: torch.as_tensor(value).to(x).reshape(1, -1) for name, value in sent.items()}
 
 
-def _start(id: str, run: Run, module: nn.Module, samples: tuple[list[Tensor], list[Tensor], Tensor]) -> RunState:
+def _start(id: str, run: Run, module: nn.Module, samples: tuple[Shards[Tensor], Shards[Tensor], Tensor]) -> RunState:
     layout = Layout.of(module)
     x = layout.flatten(module)
     server = run.algorithm.server_init(x, run.clients)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import DataError
-from tacit.data.splits.split import Index, Split
+from tacit.data.splits.split import Index, Split, by_owner
 
 
 @dataclass(frozen=True)
@@ -22,4 +22,4 @@ class ByClient(Split, name="by_client"):
         owners = int(labels.max()) + 1
         if owners > clients:
             raise DataError(f"the rows name {owners} clients; set clients: {owners}")
-        return [np.flatnonzero(labels == client) for client in range(clients)]
+        return by_owner(np.arange(len(labels)), labels, clients)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import StudyError
-from tacit.data.splits.split import Index, Split, cut, draw_until
+from tacit.data.splits.split import Dealt, Index, Split, deal, draw_until
 
 
 @dataclass(frozen=True)
@@ -28,18 +28,20 @@ class LabelDirichlet(Split, name="label_dirichlet"):
             raise StudyError(f"label_dirichlet.beta: expected a number above 0, got {self.beta}")
 
     def assign(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
-        return draw_until(
-            self.min_samples, lambda: self._draw(labels, clients, rng), f"label_dirichlet(beta={self.beta})"
-        )
+        by_class = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        what = f"label_dirichlet(beta={self.beta})"
+        return draw_until(self.min_samples, lambda: self._draw(by_class, clients, rng), clients, what)
 
-    def _draw(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
-        parts: list[Index] = [np.zeros(0, dtype=np.int64)] * clients
-        for label in np.unique(labels):
+    def _draw(self, by_class: list[Index], clients: int, rng: np.random.Generator) -> Dealt:
+        parts: list[Dealt] = []
+        sizes, total = np.zeros(clients, dtype=np.int64), sum(map(len, by_class))
+        for samples in by_class:
             shares = rng.dirichlet(np.full(clients, self.beta))
             if self.balance:
-                shares = shares * [len(part) < len(labels) / clients for part in parts]
-            total = shares.sum()
-            shares = shares / total if total > 0 else np.full(clients, 1 / clients)  # a tiny beta underflows
-            samples = rng.permutation(np.flatnonzero(labels == label))
-            parts = [np.concatenate(pair) for pair in zip(parts, cut(samples, shares), strict=True)]
-        return parts
+                shares = shares * (sizes < total / clients)
+            whole = shares.sum()
+            shares = shares / whole if whole > 0 else np.full(clients, 1 / clients)  # a tiny beta underflows
+            parts.append(deal(rng.permutation(samples), shares))
+            sizes += np.bincount(parts[-1][1], minlength=clients)
+        samples, owner = (np.concatenate(side) for side in zip(*parts, strict=True))
+        return samples, owner

@@ -42,8 +42,9 @@ class LabelsPerParty(Split, name="labels_per_party"):
             raise DataError(f"labels_per_party.labels: expected counts from 1 to {classes}, the classes, got {counts}")
         if sum(counts) < classes:
             raise DataError(f"labels_per_party.labels: {counts} cover {sum(counts)} of {classes} labels; deal out more")
-        held = np.zeros((clients, classes), dtype=bool)
+        held, holders = np.zeros((clients, classes), dtype=bool), np.zeros(classes, dtype=np.int64)
         for client, count in enumerate(counts):
-            order = np.lexsort((rng.random(classes), held.sum(0)))
-            held[client, order[:count]] = True
+            chosen = np.lexsort((rng.random(classes), holders))[:count]
+            held[client, chosen] = True
+            holders[chosen] += 1
         return held

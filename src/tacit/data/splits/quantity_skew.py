@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import StudyError
-from tacit.data.splits.split import Index, Split, cut, draw_until
+from tacit.data.splits.split import Dealt, Index, Split, deal, draw_until
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class QuantitySkew(Split, name="quantity_skew"):
             raise StudyError(f"quantity_skew.beta: expected a number above 0, got {self.beta}")
 
     def assign(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
-        def draw() -> list[Index]:
+        def draw() -> Dealt:
             shares = np.nan_to_num(rng.dirichlet(np.full(clients, self.beta)))
-            return cut(rng.permutation(len(labels)), shares)
+            return deal(rng.permutation(len(labels)), shares)
 
-        return draw_until(self.min_samples, draw, f"quantity_skew(beta={self.beta})")
+        return draw_until(self.min_samples, draw, clients, f"quantity_skew(beta={self.beta})")

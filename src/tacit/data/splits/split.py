@@ -18,7 +18,10 @@ from tacit.core.errors import DataError
 from tacit.core.registry import Registered
 
 Index = NDArray[np.int64]
+Dealt = tuple[Index, Index]  # samples, and whose each is
 DRAWS = 1000  # random splits are drawn again, this often at most, while a client has too few samples
+DEALT = 1_000_000  # shares in all these draws: of very many clients there are fewer draws
+FEWEST_DRAWS = 10
 
 
 @dataclass(frozen=True)
@@ -50,22 +53,28 @@ class Split(Registered, family="splits", home="tacit.data.splits"):
         return np.zeros(clients)
 
 
-def draw_until(enough: int, draw: Callable[[], list[Index]], what: str) -> list[Index]:
+def draw_until(enough: int, draw: Callable[[], Dealt], clients: int, what: str) -> list[Index]:
     """Draws again while some client has fewer than `enough` samples, and gives up with a reason."""
-    smallest = 0
-    for _ in range(DRAWS):
-        parts = draw()
-        size = min(len(part) for part in parts)
-        if size >= enough:
-            return parts
-        smallest = max(smallest, size)
+    smallest, draws = 0, max(FEWEST_DRAWS, min(DRAWS, DEALT // clients))
+    for _ in range(draws):
+        samples, owner = draw()
+        sizes = np.bincount(owner, minlength=clients)
+        if sizes.min() >= enough:
+            return by_owner(samples, owner, clients)
+        smallest = max(smallest, int(sizes.min()))
     raise DataError(
-        f"{what}: in {DRAWS} draws some client always had fewer than {enough} samples (at best {smallest});"
+        f"{what}: in {draws} draws some client always had fewer than {enough} samples (at best {smallest});"
         " use a larger beta, fewer clients or a smaller min_samples"
     )
 
 
-def cut(samples: Index, shares: NDArray[np.float64]) -> list[Index]:
-    """Cuts samples into consecutive parts in proportion to `shares`, which sum to one; every sample lands somewhere."""
-    ends = np.floor(np.cumsum(shares)[:-1] * len(samples) + 1e-9).astype(int)
-    return np.split(samples, ends)
+def deal(samples: Index, shares: NDArray[np.float64]) -> Dealt:
+    """Consecutive parts of the samples in proportion to `shares`, which sum to one; every sample lands somewhere."""
+    ends = np.minimum(np.floor(np.cumsum(shares)[:-1] * len(samples) + 1e-9).astype(int), len(samples))
+    return samples, np.repeat(np.arange(len(shares)), np.diff(ends, prepend=0, append=len(samples)))
+
+
+def by_owner(samples: Index, owner: Index, clients: int) -> list[Index]:
+    """Each client's samples, in the order in which they came: one pass, however many clients."""
+    ends = np.cumsum(np.bincount(owner, minlength=clients))[:-1]
+    return np.split(samples[np.argsort(owner, kind="stable")], ends)

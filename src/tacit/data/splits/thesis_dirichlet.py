@@ -31,14 +31,14 @@ class ThesisDirichlet(Split, name="thesis_dirichlet"):
             )
 
     def assign(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
-        return [self._shard(labels, rng) for _ in range(clients)]
+        by_class = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        return [self._shard(by_class, rng) for _ in range(clients)]
 
-    def _shard(self, labels: NDArray[np.int64], rng: np.random.Generator) -> Index:
-        classes, sizes = np.unique(labels, return_counts=True)
-        shares = np.nan_to_num(rng.dirichlet(np.full(len(classes), self.beta)))
-        wanted = np.round(shares * self.share * len(labels)).astype(int)
+    def _shard(self, by_class: list[Index], rng: np.random.Generator) -> Index:
+        sizes = np.array([len(samples) for samples in by_class])
+        shares = np.nan_to_num(rng.dirichlet(np.full(len(sizes), self.beta)))
+        wanted = np.round(shares * self.share * sizes.sum()).astype(int)
         counts = np.minimum(wanted, sizes)  # a class has no more than it has
-        drawn = [
-            rng.choice(np.flatnonzero(labels == c), n, replace=False) for c, n in zip(classes, counts, strict=True)
-        ]
-        return np.concatenate(drawn)
+        return np.concatenate(
+            [rng.choice(samples, n, replace=False) for samples, n in zip(by_class, counts, strict=True)]
+        )
