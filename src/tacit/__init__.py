@@ -14,13 +14,15 @@ from tacit.core.version import __version__ as __version__
 if TYPE_CHECKING:
     from tacit.core.errors import TacitError as TacitError
     from tacit.core.events import Event, OnEvent
+    from tacit.engines.planner import Plan as Plan
     from tacit.engines.study import Study as Study
     from tacit.report.results import Results as Results
     from tacit.report.splits import Splits as Splits
 
-__all__ = ["Results", "Splits", "Study", "TacitError", "resume", "run"]
+__all__ = ["Plan", "Results", "Splits", "Study", "TacitError", "plan", "resume", "run"]
 
 _HOMES = {
+    "Plan": "tacit.engines.planner",
     "Study": "tacit.engines.study",
     "Results": "tacit.report.results",
     "Splits": "tacit.report.splits",
@@ -34,32 +36,65 @@ def run(
     *,
     data: str | None = None,
     device: str = "cpu",
+    workers: int | None = None,
+    threads: int | None = None,
+    on: str | None = None,
     on_event: OnEvent | None = None,
 ) -> Results:
-    """Runs a study, or the study in a file, into a folder (by default a new one under `runs/`), with its report."""
+    """Runs a study, or the study in a file, into a folder (by default a new one under `runs/`), with its report.
+
+    `workers` processes share the work, or as many as pay; `device="cuda:0,cuda:1"` uses two GPUs; `on` is the address
+    of a Ray cluster. The results are the same.
+    """
     from tacit.core.errors import StudyError
+    from tacit.engines.planner import Places
     from tacit.engines.runner import new_folder, run_study
     from tacit.engines.study import Study
 
     if folder is not None and (not isinstance(folder, str | Path) or not str(folder)):
         raise StudyError(f"expected a folder's name for the results, got {folder!r}")
-    study = Study.of(study)
+    study, places = Study.of(study), Places(device, workers, threads, on)
     place = Path(folder).expanduser() if folder is not None else new_folder(study)
     with _resumable(place):
-        run_study(study, place, data=data, device=device, on_event=on_event or _listener())
+        run_study(study, place, places, data=data, on_event=on_event or _listener())
     return _conclude(place)
 
 
 def resume(
-    folder: str | Path, *, data: str | None = None, device: str = "cpu", on_event: OnEvent | None = None
+    folder: str | Path,
+    *,
+    data: str | None = None,
+    device: str = "cpu",
+    workers: int | None = None,
+    threads: int | None = None,
+    on: str | None = None,
+    on_event: OnEvent | None = None,
 ) -> Results:
     """Goes on where the study in this folder was stopped, to the same bits as if it never was."""
+    from tacit.engines.planner import Places
     from tacit.engines.runner import resume_study
 
-    place = Path(folder).expanduser()
+    place, places = Path(folder).expanduser(), Places(device, workers, threads, on)
     with _resumable(place):
-        resume_study(place, data=data, device=device, on_event=on_event or _listener())
+        resume_study(place, places, data=data, on_event=on_event or _listener())
     return _conclude(place)
+
+
+def plan(
+    study: Study | str | Path | Mapping[str, Any],
+    *,
+    data: str | None = None,
+    device: str = "cpu",
+    workers: int | None = None,
+    threads: int | None = None,
+    on: str | None = None,
+) -> Plan:
+    """What `run` would do with this study, and where; `print` shows it. Nothing is run or written."""
+    from tacit.engines.planner import Places
+    from tacit.engines.runner import plan_study
+    from tacit.engines.study import Study
+
+    return plan_study(Study.of(study), Places(device, workers, threads, on), data=data)
 
 
 def _listener() -> OnEvent:

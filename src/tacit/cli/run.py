@@ -28,7 +28,11 @@ def run_command(
     resume: Annotated[Path | None, typer.Option(help="Go on with the study in this folder.")] = None,
     out: Annotated[Path | None, typer.Option(help="The folder for the results; by default a new one in runs/.")] = None,
     data: Data = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu, cuda, or several GPUs, cuda:0,cuda:1.")] = "cpu",
+    workers: Annotated[int | None, typer.Option(help="Processes that share the work; by default as pays.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of each; by default 1, or all for a single run.")] = None,
+    on: Annotated[str | None, typer.Option(help="A Ray cluster: ray, HOST:PORT or ray://HOST:PORT.")] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Show what would be done, and do nothing.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -41,15 +45,17 @@ def run_command(
     from tacit.report.plots import write_figures
 
     screen = display(quiet=quiet)
+    options: dict[str, Any] = {"data": data, "device": device, "workers": workers, "threads": threads, "on": on}
+    if resume and (arguments or out):
+        raise StudyError("--resume goes on with the study as it was; it takes no study file, overrides or --out")
     try:
         with terminable():
             study = None if resume else read_study(arguments or [], quiet=quiet or as_json)
-            if resume and (arguments or out):
-                raise StudyError(
-                    "--resume goes on with the study as it was; it takes no study file, overrides or --out"
-                )
+            if plan:
+                _show_plan(study or resume, options, as_json=as_json)  # type: ignore[arg-type]
+                return
             with screen:
-                options: dict[str, Any] = {"data": data, "device": device, "on_event": screen.on_event}
+                options["on_event"] = screen.on_event
                 results = tacit.resume(resume, **options) if resume else tacit.run(study, out, **options)  # type: ignore[arg-type]
     except KeyboardInterrupt as error:
         where = f"; go on with: tacit run --resume {shlex.quote(screen.folder)}" if screen.folder else ""
@@ -60,6 +66,20 @@ def run_command(
         typer.echo(json.dumps(_summary(results), indent=2))
     elif not quiet:
         _show(results)
+
+
+def _show_plan(study: Study | Path, options: dict[str, Any], *, as_json: bool) -> None:
+    """Prints the plan of a study, or of what is left of one in a folder."""
+    import tacit
+    from tacit.engines.planner import Places
+    from tacit.engines.runner import plan_rest
+
+    if isinstance(study, Path):
+        data = options.pop("data")
+        found = plan_rest(study.expanduser(), Places(**options), data=data)
+    else:
+        found = tacit.plan(study, **options)
+    typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else str(found))
 
 
 def read_study(arguments: list[str], *, quiet: bool = True) -> Study:

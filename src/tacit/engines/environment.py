@@ -12,20 +12,24 @@ import torch
 
 from tacit.core.files import replacing
 from tacit.core.version import __version__
+from tacit.engines.planner import Plan
 
 PACKAGES = ("torch", "numpy", "scikit-learn", "pandas", "pyarrow")
 
 
-def note_environment(folder: Path, device: str) -> None:
-    """Adds to environment.json what this process runs with, unless the last entry says the same."""
+def note_environment(folder: Path, plan: Plan) -> None:
+    """Adds to environment.json what the study runs with, unless the last entry says the same or nothing is left."""
     known = read_environment(folder)
+    if known and not plan.blocks:
+        return
     here = {
         "tacit": __version__,
         "python": platform.python_version(),
         **{name: found for name in PACKAGES if (found := _version(name))},
         "machine": f"{platform.system()} {platform.machine()}",
-        "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
-        "threads": torch.get_num_threads(),
+        "device": plan.devices[0] if plan.on else ", ".join(_device(name) for name in plan.devices),
+        "threads": plan.threads or torch.get_num_threads(),
+        "place": plan.place.partition(",")[0],
     }
     if not known or known[-1] != here:
         with replacing(folder / "environment.json") as file:
@@ -39,6 +43,10 @@ def read_environment(folder: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError):
         return []
     return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+
+def _device(name: str) -> str:
+    return torch.cuda.get_device_name(name) if name.startswith("cuda") else name
 
 
 def _version(name: str) -> str | None:

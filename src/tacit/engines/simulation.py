@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.dropout import _DropoutNd
 
-from tacit.core.rows import batch_key, count_bytes, pick
+from tacit.core.rows import count_bytes, pick
 from tacit.core.seeds import derive
 from tacit.core.vectors import Layout, pack
 from tacit.data.datasets import Dataset
@@ -21,21 +21,10 @@ from tacit.data.public import align
 from tacit.engines.clients import Reply, choose, personal_model, work
 from tacit.engines.metrics import Score, global_metrics, local_metrics
 from tacit.engines.server import aggregate, pretrain, projected
-from tacit.engines.state import RunState, broadcast, client_class, prepare
-from tacit.engines.study import Run, plain
+from tacit.engines.state import RunState, broadcast, prepare
+from tacit.engines.study import Run
 from tacit.federated.wire.stage import message_bytes
 from tacit.training.gradients import Form, row_gradients
-
-
-def group_runs(runs: Sequence[tuple[str, Run]]) -> list[list[tuple[str, Run]]]:
-    """Runs whose clients do the same work up to float settings: their rows can share a batch."""
-    groups: dict[str, list[tuple[str, Run]]] = {}
-    for id, run in runs:
-        owner = client_class(type(run.algorithm))
-        keys = (batch_key(run.algorithm, owner), batch_key(run.optimiser, type(run.optimiser)))
-        key = (keys, type(run.algorithm).sends, plain(run.model), plain(run.dataset), plain(run.public))
-        groups.setdefault(str(key), []).append((id, run))
-    return list(groups.values())
 
 
 class Simulation:

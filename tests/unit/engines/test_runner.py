@@ -133,12 +133,12 @@ def test_a_study_or_data_that_changed_are_not_mixed_with_what_was_done(tmp_path:
 @pytest.mark.parametrize("damage", [b"", b"nothing at all", "list", "other"], ids=["empty", "text", "list", "other"])
 def test_a_damaged_checkpoint_is_named(tmp_path: Path, damage: bytes | str) -> None:
     tacit.run(Study(**FAST), tmp_path / "a")
-    path = tmp_path / "a" / "checkpoints" / "study.pt"
+    path = tmp_path / "a" / "checkpoints" / "block-0.pt"
     if isinstance(damage, bytes):
         path.write_bytes(damage)
     else:
         torch.save([1] if damage == "list" else {"weight": torch.zeros(1)}, path)
-    with pytest.raises(TacitError, match=r"study\.pt cannot be read|started with another study") as caught:
+    with pytest.raises(TacitError, match=r"block-0\.pt cannot be read|started with another study") as caught:
         tacit.resume(tmp_path / "a")
     assert "\n" not in str(caught.value)
 

@@ -14,7 +14,8 @@ from tacit.core.errors import DataError, StudyError
 from tacit.core.rows import Rows
 from tacit.engines import clients
 from tacit.engines.metrics import losses_of_updates
-from tacit.engines.simulation import Simulation, group_runs
+from tacit.engines.planner import group_runs
+from tacit.engines.simulation import Simulation
 from tacit.engines.state import client_class
 from tacit.engines.study import Study
 from tacit.federated.algorithm import Algorithm
