@@ -37,7 +37,7 @@ LAYOUT = Layout.of(MODULE)
 
 def grouped(x: Tensor, w: Tensor, b: Tensor, format: torch.memory_format = torch.contiguous_format) -> Tensor:
     """One grouped convolution. # (K, B, C, H, W), (K, O, C, k, k) -> (K, B, O, H', W')"""
-    rows, count = x.shape[:2]
+    rows = len(x)
     folded = x.transpose(0, 1).flatten(1, 2).contiguous(memory_format=format)
     out = functional.conv2d(folded, w.flatten(0, 1).contiguous(memory_format=format), b.flatten(), groups=rows)
     return out.unflatten(1, (rows, -1)).transpose(0, 1)

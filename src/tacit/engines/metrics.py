@@ -16,6 +16,7 @@ from tacit.data.dataset import Dataset
 from tacit.engines.clients import Reply, personal_model
 from tacit.engines.state import RunState, is_personal
 from tacit.engines.study import Run
+from tacit.engines.testing import Figures, try_models
 from tacit.federated.wire.attackers import Backdoor
 from tacit.training.evaluation import evaluate
 
@@ -58,13 +59,35 @@ class Score:
         return dict.fromkeys(self.whole(0.0), None)
 
 
-def global_metrics(simulation: Simulation, state: RunState) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Tested:
+    """A run's global model on the test set, and on the local tests of some clients."""
+
+    whole: Figures
+    who: list[int]
+    central: list[Figures]
+
+
+def test_runs(simulation: Simulation, cohorts: Sequence[tuple[RunState, Sequence[int]]]) -> list[Tested]:
+    """Tests the global models of these runs, given the clients chosen for the round."""
+    pool = simulation.pool
+    models = [(state.server["x"], state.buffers) for state, _ in cohorts]
+    whole = try_models(simulation, models, pool.test)
+    who = [tested_clients(state.run, chosen) for state, chosen in cohorts]
+    parts = [[state.test[client] for client in some] for (state, _), some in zip(cohorts, who, strict=True)]
+    local = try_models(simulation, models, pool.train, [torch.cat(own) for own in parts])
+    sizes = [[len(part) for part in own] for own in parts]
+    central = [list(zip(*(x.split(n) for x in pair), strict=True)) for pair, n in zip(local, sizes, strict=True)]
+    return [Tested(*one) for one in zip(whole, who, central, strict=True)]
+
+
+def global_metrics(simulation: Simulation, state: RunState, tested: Tested) -> dict[str, Any]:
     """Loss and score of the global model on the test set, and how often a backdoor opens."""
     pool, attack = simulation.pool, state.run.attackers
-    simulation.layout.load(simulation.module, state.server["x"], state.buffers)
-    loss, hit = evaluate(simulation.module, pool.test_x, pool.test_y)
+    loss, hit = tested.whole
     found = {"loss": _mean(loss), **simulation.score.whole(_mean(hit))}
     if isinstance(attack, Backdoor):
+        simulation.layout.load(simulation.module, state.server["x"], state.buffers)
         others = pool.test_x[pool.test_y != attack.target]
         aim = torch.full((len(others),), attack.target, device=others.device)
         found["backdoor"] = _mean(evaluate(simulation.module, attack.trigger(others), aim)[1])
@@ -79,9 +102,7 @@ def tested_clients(run: Run, chosen: Sequence[int]) -> list[int]:
     return list(range(run.clients)) if run.clients <= ALL_TESTED else sorted(set(chosen))
 
 
-def local_metrics(
-    simulation: Simulation, state: RunState, replies: Sequence[Reply], chosen: Sequence[int]
-) -> dict[str, Any]:
+def local_metrics(simulation: Simulation, state: RunState, replies: Sequence[Reply], tests: Tested) -> dict[str, Any]:
     """The tested clients' metrics: on training samples as they worked through them, on their local tests afterwards.
 
     `local_accuracy`, `worst` and `spread` are the mean, the least and the standard deviation of the honest clients'
@@ -90,10 +111,10 @@ def local_metrics(
     """
     score = simulation.score
     trained = {reply.client: reply for reply in replies}
-    who = tested_clients(state.run, chosen)
+    who = tests.who
     nothing: Tests = [(None, None)] * len(who)
     going, own = state.status == "running", is_personal(state.run)
-    central = _central_tests(simulation, state, who) if going else nothing
+    central = [_mean_pair(score, *pair) for pair in tests.central] if going else nothing
     tested = _personal_tests(simulation, state, who) if going and own else central
     clients = [
         _client_record(score, state, k, trained.get(k), (*test, whole[1]))
@@ -116,7 +137,8 @@ def losses_of_updates(simulation: Simulation, state: RunState) -> Callable[[Tens
     def loss(dx: Tensor, size: int) -> Tensor:
         draw = generator(state.run.seed, "server loss", state.round)
         index = state.sample[torch.randperm(len(state.sample), generator=draw)[:size].to(state.sample.device)]
-        x, y, found = simulation.pool.x[index], simulation.pool.y[index], []
+        samples = simulation.pool.train
+        x, y, found = samples.features(index), samples.y[index], []
         for row in dx:  # one model at a time: rows may be many and models large
             simulation.layout.load(simulation.module, state.server["x"] + row, state.buffers)
             found.append(evaluate(simulation.module, x, y)[0].mean())
@@ -136,9 +158,9 @@ def _client_record(
     found = {
         "client": client,
         "samples": len(state.train[client]),
-        "steps": int(reply.steps) if reply else 0,
-        "train_loss": float(reply.loss) if reply else None,
-        f"train_{score.name}": score(float(reply.hits)) if reply else None,
+        "steps": reply.figures[0] if reply else 0,
+        "train_loss": reply.figures[1] if reply else None,
+        f"train_{score.name}": score(reply.figures[2]) if reply else None,
         "test_loss": tests[0],
         f"test_{score.name}": tests[1],
     }
@@ -146,25 +168,11 @@ def _client_record(
     return found | ({"attacker": client in state.attackers} if state.attackers else {})
 
 
-def _central_tests(simulation: Simulation, state: RunState, who: Sequence[int]) -> Tests:
-    """The global model on these clients' local tests, in one pass."""
-    parts = [state.test[client] for client in who]
-    index = torch.cat(parts)
-    simulation.layout.load(simulation.module, state.server["x"], state.buffers)
-    loss, hit = evaluate(simulation.module, simulation.pool.x[index], simulation.pool.y[index])
-    sizes = [len(part) for part in parts]
-    return [_mean_pair(simulation.score, *pair) for pair in zip(loss.split(sizes), hit.split(sizes), strict=True)]
-
-
 def _personal_tests(simulation: Simulation, state: RunState, who: Sequence[int]) -> Tests:
     """Each client's own model on its local test."""
-    found = []
-    for client in who:
-        index = state.test[client]
-        simulation.layout.load(simulation.module, *personal_model(simulation, state, client))
-        pair = evaluate(simulation.module, simulation.pool.x[index], simulation.pool.y[index])
-        found.append(_mean_pair(simulation.score, *pair))
-    return found
+    models = [personal_model(simulation, state, client) for client in who]
+    found = try_models(simulation, models, simulation.pool.train, [state.test[client] for client in who])
+    return [_mean_pair(simulation.score, *pair) for pair in found]
 
 
 def _honest_scores(state: RunState, who: Sequence[int], tests: Tests) -> list[float]:

@@ -12,13 +12,13 @@ from tacit.core.errors import StudyError
 from tacit.core.rows import Rows, join, pick
 from tacit.core.seeds import derive, generator
 from tacit.core.vectors import pack, unpack
-from tacit.engines.clients import Reply, fit
+from tacit.engines.clients import Passes, Reply, fit
 from tacit.engines.metrics import losses_of_updates
 from tacit.engines.state import RunState, client_view, memory_of
 from tacit.federated.algorithm import Server
 from tacit.federated.cohort import Cohort, in_order
 from tacit.federated.wire.stage import BUFFERS, rows_of
-from tacit.training.batches import plan_epochs
+from tacit.training.batches import Samples
 
 if TYPE_CHECKING:
     from tacit.engines.simulation import Simulation
@@ -65,9 +65,9 @@ def _settled(state: RunState, reply: Reply, cohort: Cohort, wire_memory: dict[in
 
 def pretrain(simulation: Simulation, state: RunState) -> None:
     """Trains the initial model on the public data, before the first round."""
-    x, y = _public(simulation, state)
-    plan = plan_epochs(*_passes(state, len(y), state.run.pretraining, "pre-training"))
-    state.initial, state.buffers = fit(simulation, state, state.initial[None], plan, (x, y), "pre-training")
+    data = _public(simulation, state)
+    passes = _passes(state, len(data.y), state.run.pretraining, "pre-training")
+    state.initial, state.buffers = fit(simulation, state, state.initial[None], passes, data, "pre-training")
     state.server = state.run.algorithm.server_init(state.initial, state.run.clients)
 
 
@@ -76,15 +76,15 @@ def distil(simulation: Simulation, state: RunState, x: Tensor, cohort: Cohort) -
 
     Lin, Kong, Stich, Jaggi: Ensemble Distillation for Robust Model Fusion in Federated Learning, 2020, algorithm 1.
     """
-    inputs, _ = _public(simulation, state)
+    inputs = _public(simulation, state).x
     teachers = torch.zeros(len(inputs), simulation.width, dtype=x.dtype, device=x.device)
     for k, dx in enumerate(cohort.messages["dx"]):  # one model at a time
         entries = {name: cohort.messages[name][k] for name in BUFFERS if name in cohort.messages}
         simulation.layout.load(simulation.module, x + dx, unpack(entries, state.buffers))
         teachers += simulation.outputs(inputs) / len(cohort.ids)
-    plan = plan_epochs(*_passes(state, len(inputs), state.run.distillation, "distillation"))
-    data = inputs, teachers[:, 0] if simulation.score.name == "r2" else teachers.softmax(1)
-    row, state.buffers = fit(simulation, state, state.server["x"][None], plan, data, "distillation")
+    passes = _passes(state, len(inputs), state.run.distillation, "distillation")
+    data = Samples(inputs, teachers[:, 0] if simulation.score.name == "r2" else teachers.softmax(1))
+    row, state.buffers = fit(simulation, state, state.server["x"][None], passes, data, "distillation")
     state.server = {**state.server, "x": row}
 
 
@@ -174,12 +174,13 @@ def projected(server: Server, radius: float | None) -> Server:
     return {**server, "x": server["x"] * min(1.0, radius / max(float(server["x"].norm()), 1e-30))}
 
 
-def _public(simulation: Simulation, state: RunState) -> tuple[Tensor, Tensor]:
+def _public(simulation: Simulation, state: RunState) -> Samples:
     if simulation.public is not None:
         return simulation.public
-    return simulation.pool.x[state.sample], simulation.pool.y[state.sample]
+    samples = simulation.pool.train
+    return Samples(samples.features(state.sample), samples.y[state.sample])
 
 
-def _passes(state: RunState, samples: int, epochs: int, name: str) -> tuple[Tensor, int, int | None, torch.Generator]:
+def _passes(state: RunState, samples: int, epochs: int, name: str) -> Passes:
     order = torch.Generator().manual_seed(derive(state.run.seed, name, state.round))
     return torch.arange(samples, device=state.initial.device), epochs, state.run.batch_size_of(0), order

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,42 @@ from tacit.core.seeds import derive
 from tacit.core.vectors import Layout, pack
 from tacit.data.datasets import Dataset
 from tacit.data.public import align
-from tacit.engines.clients import Reply, choose, personal_model, work
-from tacit.engines.metrics import Score, global_metrics, local_metrics
+from tacit.engines.clients import Job, PlansAhead, Reply, choose, personal_model, replies_of, start
+from tacit.engines.metrics import Score, Tested, global_metrics, local_metrics, test_runs
 from tacit.engines.server import aggregate, pretrain, projected
 from tacit.engines.state import RunState, broadcast, prepare
 from tacit.engines.study import Run
 from tacit.federated.wire.stage import message_bytes
+from tacit.training.batches import Samples
+from tacit.training.captured import CapturedTrainer
+from tacit.training.evaluation import RowOutputs, row_outputs
+from tacit.training.fused import FusedGradients, read
 from tacit.training.gradients import Form, row_gradients
+
+
+@dataclass(frozen=True)
+class RoundEnd:
+    """What the server did at the end of a round, and the state before, for a model that turns out to be none."""
+
+    before: Mapping[str, Any]
+    enough: bool  # replies to change the model
+    finite: bool
+    up: int  # bytes
+    down: int
+
+
+@contextmanager
+def precision(tf32: bool) -> Iterator[None]:
+    """TF32 in matrix products and convolutions on a GPU, or not; as it was, afterwards."""
+    places: list[Any] = [torch.backends.cuda.matmul, torch.backends.cudnn]
+    before = [place.allow_tf32 for place in places]
+    for place in places:
+        place.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        for place, value in zip(places, before, strict=True):
+            place.allow_tf32 = value
 
 
 class Simulation:
@@ -43,26 +74,33 @@ class Simulation:
         form: Form | None = None,
         block: int | None = None,
         folder: Path | None = None,
+        tf32: bool = True,
     ) -> None:
         self.device = torch.device(device)
         self.gpus = [] if self.device.type == "cpu" else [self.device]
-        self.form: Form = form or ("vmap" if self.gpus else "loop")
+        self.form: Form = form or ("captured" if self.gpus else "loop")
         self.pool, self.module, self.states = prepare(runs, dataset, self.device)
         for state in self.states:
             state.folder = folder
         self.layout = Layout.of(self.module)
         self.shape, self.width, self.score = dataset.x.shape[1:], dataset.outputs, Score.of(dataset)
-        self.gradient = row_gradients(self.module, self.form)
         draws = any(isinstance(part, _DropoutNd) for part in self.module.modules())
-        self.public: tuple[Tensor, Tensor] | None = None
+        self.gradient = row_gradients(self.module, "loop" if self.form == "loop" else "vmap")
+        self.trainer: CapturedTrainer | None = None
+        self.outputs_of_rows: RowOutputs | None = None
+        self.plans = PlansAhead()
+        self.tf32 = tf32
+        if self.form != "loop":
+            self._batch_rows(captured=self.form == "captured" and not draws and not self.layout.buffers)
+        self.public: Samples | None = None
         if public is not None:
             x, y = align(public, dataset)
-            self.public = x.to(self.device), y.to(self.device)
+            self.public = Samples(x.to(self.device), y.to(self.device))
         for state in self.states:
             if state.run.pretraining:
                 pretrain(self, state)
             state.server = projected(state.server, state.run.radius)
-        self.block = block or (1 if self.form == "loop" or draws else 1_000_000)  # a row that draws is seeded alone
+        self.block = 1 if draws else block or (1 if self.form == "loop" else 1_000_000)  # a row that draws is alone
 
     @property
     def going(self) -> list[RunState]:
@@ -70,18 +108,44 @@ class Simulation:
 
     def play_round(self) -> Iterator[tuple[dict[str, Any], float]]:
         """One round of every run that is still going: each one's record for the history, and its seconds."""
-        going, chosen = self.going, {state.id: choose(state) for state in self.going}
-        jobs = [(state, client) for state in going for client in chosen[state.id][1]]
-        replies: dict[str, list[Reply]] = {state.id: [] for state in going}
-        for first in range(0, len(jobs), self.block):
-            block = jobs[first : first + self.block]
-            start = time.perf_counter()
-            for (state, _), reply in zip(block, work(self, block), strict=True):
-                state.seconds += (time.perf_counter() - start) / len(block)
+        with precision(self.tf32) if self.gpus else nullcontext():
+            going, chosen = self.going, {state.id: choose(state) for state in self.going}
+            replies = self._gather_replies([(state, client) for state in going for client in chosen[state.id][1]])
+            ends = [self._aggregate(state, replies[state.id], chosen[state.id][0]) for state in going]
+            tests = test_runs(self, [(state, chosen[state.id][0]) for state in going])
+            records = [
+                self._conclude(state, replies[state.id], end, test)
+                for state, end, test in zip(going, ends, tests, strict=True)
+            ]
+        yield from records
+
+    def _gather_replies(self, jobs: list[Job]) -> dict[str, list[Reply]]:
+        """Sets all clients to work, makes the next round's plans meanwhile, and waits."""
+        replies: dict[str, list[Reply]] = {state.id: [] for state in self.going}
+        blocks = [jobs[first : first + self.block] for first in range(0, len(jobs), self.block)]
+        for place, block in enumerate(blocks):
+            begin = time.perf_counter()
+            started = start(self, block)
+            if self.trainer and place == len(blocks) - 1:
+                self.plans.prepare(self.going)
+            for (state, _), reply in zip(block, replies_of(started), strict=True):
                 if reply:
                     replies[state.id].append(reply)
-        for state in going:
-            yield self._conclude(state, replies[state.id], chosen[state.id][0])
+            for state, _ in block:
+                state.seconds += (time.perf_counter() - begin) / len(block)
+        return replies
+
+    def _batch_rows(self, *, captured: bool) -> None:
+        """Many rows at once: the network's own kernels where it has any, and steps as CUDA graphs."""
+        usable = self.gpus and captured and self.pool.train.x.dtype == torch.float32
+        network = read(self.module, self.shape) if usable else None
+        self.pool = self.pool.on(self.device, network, compact=captured)
+        self.outputs_of_rows = row_outputs(copy.deepcopy(self.module))
+        if network:
+            self.gradient = FusedGradients(network)
+            self.outputs_of_rows = network.answers
+        if captured:
+            self.trainer = CapturedTrainer(self.gradient, self.pool.train, capture=bool(self.gpus))
 
     def saved(self, *, whole: bool = False) -> list[dict[str, Any]]:
         """For a checkpoint; `whole` where it is to be restored without the files in `folder`."""
@@ -122,9 +186,9 @@ class Simulation:
             torch.manual_seed(seed) if self.gpus else torch.default_generator.manual_seed(seed)
             yield
 
-    def _conclude(self, state: RunState, replies: list[Reply], chosen: list[int]) -> tuple[dict[str, Any], float]:
-        """The server's side of the round, what came of it, and whether the run goes on."""
-        start = time.perf_counter()
+    def _aggregate(self, state: RunState, replies: list[Reply], chosen: list[int]) -> RoundEnd:
+        """The server's side of the round."""
+        begin = time.perf_counter()
         buffers = count_bytes(pack(pick(state.buffers, None)))
         down = sum(count_bytes(broadcast(state, k)) + buffers for k in chosen)
         up = sum(message_bytes(reply.message, state.run.wire) for reply in replies)
@@ -134,17 +198,25 @@ class Simulation:
         enough = bool(replies) and counted >= state.run.combiner.quorum
         finite = not enough or aggregate(self, state, replies, missing)
         state.round += 1
+        state.seconds += time.perf_counter() - begin
+        return RoundEnd(before, enough, finite, up, down)
+
+    def _conclude(
+        self, state: RunState, replies: list[Reply], end: RoundEnd, tests: Tested
+    ) -> tuple[dict[str, Any], float]:
+        """What came of the round, and whether the run goes on."""
+        begin = time.perf_counter()
         record: dict[str, Any] = {"run": state.id, "round": state.round}
-        record |= global_metrics(self, state) if finite else {"loss": None}
+        record |= global_metrics(self, state, tests) if end.finite else {"loss": None}
         if record["loss"] is None or not math.isfinite(record["loss"]):
-            for name, value in before.items():
+            for name, value in end.before.items():
                 setattr(state, name, value)
             state.status = "diverged"
             record |= {"loss": None, **self.score.nothing}
-        record |= local_metrics(self, state, replies, chosen)
-        record |= {"replies": len(replies), "updated": enough, "bytes_up": up, "bytes_down": down}
+        record |= local_metrics(self, state, replies, tests)
+        record |= {"replies": len(replies), "updated": end.enough, "bytes_up": end.up, "bytes_down": end.down}
         self._judge(state, record[self.score.name])
-        seconds, state.seconds = state.seconds + time.perf_counter() - start, 0.0
+        seconds, state.seconds = state.seconds + time.perf_counter() - begin, 0.0
         return {**record, "status": state.status}, seconds
 
     def _judge(self, state: RunState, score: float | None) -> None:

@@ -25,6 +25,8 @@ from tacit.engines import memories
 from tacit.engines.study import Run, plain
 from tacit.federated.algorithm import Algorithm, Server
 from tacit.models.model import make_module
+from tacit.training.batches import Samples
+from tacit.training.fused import Network
 
 SERVER_SIDE = {"server_init", "send", "aggregate", "check", "caution", "neutral", "name", "sends", "local_work"}
 SERVER_SIDE |= {"needs_rows", "combines", "whole_updates"}
@@ -87,10 +89,30 @@ class RunState:
 class Pool:
     """The samples of all runs of a group: the data set, a copy for each kind of noise on it, and attackers' samples."""
 
-    x: Tensor
-    y: Tensor
-    test_x: Tensor
-    test_y: Tensor
+    train: Samples
+    test: Samples
+
+    @property
+    def x(self) -> Tensor:
+        return self.train.features(slice(None))
+
+    @property
+    def y(self) -> Tensor:
+        return self.train.y
+
+    @property
+    def test_x(self) -> Tensor:
+        return self.test.features(slice(None))
+
+    @property
+    def test_y(self) -> Tensor:
+        return self.test.y
+
+    def on(self, device: torch.device, network: Network | None, *, compact: bool) -> Pool:
+        """On a device; `compact` keeps pictures as bytes, and in the order in which the network reads them."""
+        make = Samples.compact if compact else Samples
+        parts = [make(part.x.to(device), part.y.to(device)) for part in (self.train, self.test)]
+        return Pool(*(part.pack(network.pack) if network else part for part in parts))
 
 
 def prepare(
@@ -109,7 +131,7 @@ def prepare(
             samples.append((add_noise(dataset.x, partition, run.seed), dataset.y))
         seen = copies.get(look, 0)
         offset = sum(len(y) for _, y in samples[:seen])
-        train, test = (side.on(device, offset) for side in (partition.train, partition.test))
+        train, test = (side.on(torch.device("cpu"), offset) for side in (partition.train, partition.test))
         attackers = run.attackers.who(run.clients, run.seed) if run.attackers.count else ()
         start, poisoned = sum(len(y) for _, y in samples), dict[int, Tensor]()
         for client in attackers if run.attackers.poisons else ():
@@ -122,8 +144,8 @@ def prepare(
         state = _start(id, run, module.to(device, dataset.x.dtype), (train, test, sample))
         states.append(replace(state, attackers=frozenset(attackers)))
     xs, ys = zip(*samples, strict=True)
-    pool = Pool(torch.cat(xs) if len(xs) > 1 else xs[0], torch.cat(ys), dataset.test_x, dataset.test_y)
-    return Pool(*(part.to(device) for part in vars(pool).values())), module, states
+    train_samples = Samples(torch.cat(xs) if len(xs) > 1 else xs[0], torch.cat(ys))
+    return Pool(train_samples, Samples(dataset.test_x, dataset.test_y)), module, states
 
 
 def try_out(run: Run, dataset: Dataset, partition: Partition | None = None) -> tuple[Partition, nn.Module]:

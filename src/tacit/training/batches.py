@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 Plan = Sequence[Tensor]  # one index tensor per step
+Counts = tuple[int, ...] | Tensor
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Samples:
     y: Tensor  # (n,), or (n, classes) where targets are soft
     scale: float = 1.0
     packed: bool = False  # pictures are channels-last, as `fused.py` has them
+    channels: int = 0  # that they have, if so
 
     @classmethod
     def compact(cls, x: Tensor, y: Tensor) -> Samples:
@@ -45,11 +47,26 @@ class Samples:
         return bytes if torch.equal(bytes.take(slice(None)), x) else cls(x, y)
 
     def take(self, index: Tensor | slice) -> Tensor:
-        """The features of these samples, as floats."""
+        """The features of these samples, as floats, in whatever order they are kept."""
         found = self.x[index]
         if self.x.dtype != torch.uint8:
             return found
         return found.float() / torch.full((), self.scale, device=found.device)  # by a tensor, so that it is a division
+
+    def features(self, index: Tensor | slice) -> Tensor:
+        """The features of these samples, as the data set has them."""
+        found = self.take(index)
+        return found[..., : self.channels].movedim(-1, -3) if self.packed else found
+
+    def batch(self, rows: Sequence[Tensor]) -> Batch:
+        """One batch per row, of the samples that its index tensor names; a row may have none."""
+        index = pad_sequence(list(rows), batch_first=True).to(self.x.device)
+        counts = torch.tensor([max(len(row), 1) for row in rows], device=self.x.device)
+        return Batch(self.take(index), self.y[index], counts, self.packed)
+
+    def pack(self, fill: Callable[[Tensor], Tensor]) -> Samples:
+        """Pictures channels-last, filled up with channels of zeros."""
+        return replace(self, x=fill(self.x), packed=True, channels=self.x.shape[1]) if self.x.dim() == 4 else self
 
 
 @dataclass(frozen=True)
@@ -58,7 +75,7 @@ class Batch:
 
     x: Tensor  # (K, B, ...)
     y: Tensor  # (K, B), of floats in a regression, or (K, B, classes) where targets are soft
-    counts: tuple[int, ...] | Tensor  # (K,) on the device, where the step must not wait for the host
+    counts: Counts  # (K,), on the device where the step must not wait for the host
     packed: bool = False  # pictures are channels-last, as `fused.py` has them
 
     def column(self, device: torch.device) -> Tensor:

@@ -160,7 +160,7 @@ def add_to_tally(block: Block, found: Gradients, counts: Tensor) -> None:
         hits = found.hits.to(block.w.dtype)
         kernels.tally[(-(-rows // 64),)](found.loss, hits, counts, *totals, rows, BLOCK=64)
         return
-    for total, more in zip(totals, (found.loss * counts, found.hits, counts, 1), strict=True):
+    for total, more in zip(totals, (found.loss * counts, found.hits, counts, torch.ones_like(counts)), strict=True):
         total += more
 
 
@@ -193,7 +193,7 @@ def _make_stage(block: Block, steps: int, rows: int, width: int) -> Stage:
     return Stage(made, plan, plan.new_zeros(steps, rows), torch.zeros(1, dtype=torch.int64, device=device))
 
 
-def _map(change: Callable[[Tensor], Tensor], tree: Any) -> Any:
+def _map(change: Callable[[Tensor], Any], tree: Any) -> Any:
     """The tree with every tensor changed."""
     if isinstance(tree, Tensor):
         return change(tree)
@@ -212,7 +212,7 @@ def _leaves(tree: Any) -> list[Tensor]:
     if isinstance(tree, list):
         return [leaf for part in tree for leaf in _leaves(part)]
     found: list[Tensor] = []
-    _map(lambda leaf: found.append(leaf) or leaf, tree)  # type: ignore[func-returns-value]
+    _map(found.append, tree)
     return found
 
 

@@ -1,11 +1,22 @@
-"""How good a model is, sample by sample, so that any grouping of the samples costs one pass."""
+"""How good models are, sample by sample, so that any grouping of the samples costs one pass."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, vmap
 
+from tacit.core.rows import Rows
+from tacit.core.vectors import Layout
+from tacit.training.batches import Samples
 from tacit.training.losses import hits, losses
+
+AT_ONCE = 32_768  # samples of all rows together; more would not be faster
+
+RowOutputs = Callable[[Tensor, Rows, Tensor], Tensor]  # (K, P), buffers, (K, n, ...) -> (K, n, outputs)
 
 
 @torch.no_grad()
@@ -16,3 +27,34 @@ def evaluate(module: nn.Module, x: Tensor, y: Tensor, chunk: int = 1024) -> tupl
     pairs = [(losses(out, part), hits(out, part)) for out, part in zip(outputs, y.split(chunk), strict=True)]
     empty = x.new_zeros(0)
     return torch.cat([empty, *(pair[0] for pair in pairs)]), torch.cat([empty.bool(), *(pair[1] for pair in pairs)])
+
+
+def row_outputs(module: nn.Module) -> RowOutputs:
+    """What many models of one kind answer, in one batched program."""
+    module, layout = module.eval(), Layout.of(module)
+
+    def answer(w: Tensor, buffers: Rows, x: Tensor) -> Tensor:
+        found: Tensor = functional_call(module, (layout.unflatten(w), buffers), (x,))
+        return found
+
+    batched: Any = vmap(answer)
+    return batched  # type: ignore[no-any-return]
+
+
+@torch.no_grad()
+def evaluate_rows(
+    outputs: RowOutputs, w: Tensor, buffers: Rows, samples: Samples, index: Tensor
+) -> tuple[Tensor, Tensor]:
+    """As `evaluate`, for K models at once, on the same samples, index (n,), or each on its own, (K, n).
+
+    # (K, n), (K, n)
+    """
+    rows = len(w)
+    size, pairs = max(1, AT_ONCE // rows), []
+    for part in index.split(size, -1):
+        x, y = samples.take(part), samples.y[part]
+        if part.dim() == 1:
+            x, y = x.expand(rows, *x.shape), y.expand(rows, *y.shape)
+        out, y = outputs(w, buffers, x).flatten(0, 1), y.flatten(0, 1)
+        pairs.append((losses(out, y).view(rows, -1), hits(out, y).view(rows, -1)))
+    return torch.cat([pair[0] for pair in pairs], 1), torch.cat([pair[1] for pair in pairs], 1)

@@ -200,6 +200,10 @@ class Network:
             x, _ = layer.forward(w, x if isinstance(layer, Convolution) else x.flatten(2), keep=False)
         return x
 
+    def answers(self, w: Tensor, buffers: Rows, x: Tensor) -> Tensor:
+        """The same as `evaluation.RowOutputs`; such a network has no buffers."""
+        return self.outputs(w, x)
+
     def forward(self, w: Tensor, x: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         """The outputs, and what the way back needs: each layer's inputs and what it kept."""
         kept = []
@@ -285,7 +289,7 @@ def read(module: nn.Module, shape: Sequence[int]) -> Network | None:
             pool = 2 if parts and _pools_by_two(parts[0][1]) else 1
             parts = parts[pool - 1 :]
             assert offsets[0] is not None
-            padding = int(part.padding[0])  # type: ignore[arg-type]
+            padding = int(part.padding[0])
             kernel = (part.kernel_size[0], part.kernel_size[1])
             sizes_ = (part.out_channels, kernel, part.stride[0], padding, offsets[0], offsets[1], relu, pool)
             layers.append(Convolution((now[0], now[1], now[2]), *sizes_))

@@ -30,10 +30,10 @@ class Gradients(NamedTuple):
 
 
 GradientFunction = Callable[[Tensor, Rows, Batch], Gradients]
-Form = Literal["loop", "vmap"]
+Form = Literal["loop", "vmap", "captured"]  # the last is vmap, or kernels of our own, with steps as CUDA graphs
 
 
-def row_gradients(module: nn.Module, form: Form = "loop") -> GradientFunction:
+def row_gradients(module: nn.Module, form: Literal["loop", "vmap"] = "loop") -> GradientFunction:
     """The gradient function of a model, in the form that suits the device."""
     return (LoopedGradients if form == "loop" else VmappedGradients)(module)
 

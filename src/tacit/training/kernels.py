@@ -6,9 +6,9 @@ same shape. How a row is computed does not depend on how many rows there are, no
 the same row gives the same bits in any company.
 
 Convolutions are products of patches, gathered on the fly, and weights. Pictures are channels-last, (K, B, H, W, CP),
-and CP, the channels filled up with zeros to a power of two from four, so that a thread reads four numbers at once. A tap
-is one of the KH x KW places of a patch, r or q numbers the taps x channels. The last convolution's output is (K, B, O,
-PH, PW), as the fully connected layers want it. `R` is the length of a patch.
+with CP the channels filled up with zeros to a power of two from four, so that a thread reads four numbers at once. A
+tap is one of the KH x KW places of a patch; r and q number taps x channels. The last convolution's output is
+(K, B, O, PH, PW), as the fully connected layers want it.
 """
 
 from __future__ import annotations
@@ -134,7 +134,10 @@ def conv_weights(
         g = tl.load(d_out + source, mask=known, other=0.0)
         place = tl.load(which + source, mask=known, other=-1)
         d = tl.where(place == (oy % POOL * POOL + ox % POOL)[:, None], g, 0.0)  # (BM, BO)
-        iy, ix = (oy * STRIDE - PAD)[:, None] + (r // CP // KW)[None, :], (ox * STRIDE - PAD)[:, None] + (r // CP % KW)[None, :]
+        iy, ix = (
+            (oy * STRIDE - PAD)[:, None] + (r // CP // KW)[None, :],
+            (ox * STRIDE - PAD)[:, None] + (r // CP % KW)[None, :],
+        )
         inside = (m < M)[:, None] & (r < R)[None, :]
         if PAD > 0:
             inside = inside & (iy >= 0) & (iy < H) & (ix >= 0) & (ix < W)
@@ -242,7 +245,7 @@ def dense_inputs(
     I: tl.constexpr, O: tl.constexpr, MASK: tl.constexpr,
     BB: tl.constexpr, BI: tl.constexpr, BO: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The inputs' gradient, zero where the ReLU that made them was closed. Grid: (blocks of inputs, of samples, rows)."""
+    """The inputs' gradient, zero where their ReLU was closed. Grid: (blocks of inputs, of samples, rows)."""
     k = tl.program_id(2).to(tl.int64)
     i, b = tl.program_id(0) * BI + tl.arange(0, BI), tl.program_id(1) * BB + tl.arange(0, BB)
     acc = tl.zeros((BB, BI), tl.float32)
@@ -322,7 +325,7 @@ def adam_counts(s1, s2, beta1, beta2, rows, BLOCK: tl.constexpr):
 def adam(
     w, g, m, v, s1, s2, lr, eps, stride, size, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """One step of Adam in place, as `optimisers.Adam` has it; s1 and s2 are this step's, all rows lie alike. Grid: (blocks, rows)."""
+    """One step of Adam in place, as `optimisers.Adam` has it; s1 and s2 are this step's. Grid: (blocks, rows)."""
     k = tl.program_id(1).to(tl.int64)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = i < size

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tacit.core.errors import StudyError
 from tacit.core.rows import Rows, head, join, pick
-from tacit.training.batches import Plan, gather
+from tacit.training.batches import Counts, Plan, gather
 from tacit.training.gradients import GradientFunction
 from tacit.training.optimisers import Optimiser
 
@@ -73,7 +73,7 @@ def train(block: Block, plans: Sequence[Plan], x: Tensor, y: Tensor, gradient: G
 def _take_steps(block: Block, plans: Sequence[Plan], x: Tensor, y: Tensor, gradient: GradientFunction) -> Block:
     """As many steps as every row has a batch for. This is the hot path: what is not the step's own maths waits."""
     w, buffers, work = block.w, block.buffers, block.work
-    tally: list[tuple[Tensor, Tensor, tuple[int, ...]]] = []
+    tally: list[tuple[Tensor, Tensor, Counts]] = []
     for batches in zip(*plans, strict=True):
         batch = gather(x, y, batches)
         found = gradient(w, buffers, batch)
@@ -92,7 +92,7 @@ def check_gradient(g: Tensor, w: Tensor) -> None:
         raise StudyError(f"correct must return one gradient per row, {tuple(w.shape)}; it returned {tuple(g.shape)}")
 
 
-def _tallied(block: Block, tally: list[tuple[Tensor, Tensor, tuple[int, ...]]]) -> Block:
+def _tallied(block: Block, tally: list[tuple[Tensor, Tensor, Counts]]) -> Block:
     """Adds the loss and the hits of these steps to the block's, each step weighted by its samples."""
     if not tally:
         return block

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tacit.core.own_code import own_code
@@ -133,7 +134,9 @@ def _restored(task: Task, datasets: Mapping[str, Dataset]) -> Simulation:
 
 
 def _saved(task: Task, simulation: Simulation) -> Saved:
-    states = dict(zip([state.id for state in simulation.states], simulation.saved(whole=task.memories is None), strict=True))
+    states = dict(
+        zip([state.id for state in simulation.states], simulation.saved(whole=task.memories is None), strict=True)
+    )
     rounds = {state.id: state.round for state in simulation.states}
     return Saved(rounds, checkpoint.block_state(task.key, states, done=False))
 
