@@ -105,7 +105,7 @@ def measure(gradient: GradientFunction, rows: int, samples: Samples, steps: int 
         torch.cuda.synchronize()
         times.append(start.elapsed_time(end) / steps)
     if not trainer.capture:
-        print("  (could not be captured: eager)")
+        print(f"  (not captured: {trainer.why.splitlines()[0]})")
     return statistics.median(times), few
 
 

@@ -155,11 +155,11 @@ def replies_of(started: Started) -> list[Reply | None]:
     ]
 
 
-def plan_of(job: Job, device: torch.device) -> Plan:
+def plan_of(job: Job, device: torch.device | None = None) -> Plan:
     """The client's batches of this round."""
     state, client = job
     passes = passes_of(state, client, state.round)
-    plan = plan_epochs(passes[0].to(device), *passes[1:])
+    plan = plan_epochs(passes[0] if device is None else passes[0].to(device), *passes[1:])
     return plan[: state.run.behaviour.steps(len(plan), state.run.seed, client, state.round)]
 
 

@@ -45,6 +45,7 @@ class CapturedTrainer:
 
     def __init__(self, gradient: GradientFunction, samples: Samples, *, capture: bool = True) -> None:
         self.gradient, self.samples, self.capture = gradient, samples, capture
+        self.why = ""  # steps could not be captured
         self.stage: Stage | None = None
         self.key: Any = None
         self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
@@ -90,8 +91,8 @@ class CapturedTrainer:
                 self._steps(stage, active, count)
             self.pool = self.pool or graph.pool()
             self.graphs[active, count] = graph
-        except (RuntimeError, torch.AcceleratorError):
-            self.capture = False
+        except RuntimeError as error:
+            self.capture, self.why = False, str(error)
         torch._foreach_copy_(_leaves([stage.block, stage.step]), before)
 
     def _steps(self, stage: Stage, active: int, count: int) -> None:
