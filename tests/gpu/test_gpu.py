@@ -60,7 +60,7 @@ def on_gpu(name: str, optimiser: Optimiser, dtype: torch.dtype, steps: int, **op
     x, y = (part.cuda() for part in pictures(CASES[name][1]))
     network = read(module, x.shape[1:]) if options.get("fused", True) and dtype == torch.float32 else None
     samples = Samples.compact(x.to(dtype), y)
-    samples = samples.pack(network.pack) if network else samples
+    samples = samples.pack(network.pack) if network and network.packs else samples
     gradient = FusedGradients(network) if network else VmappedGradients(module)
     trainer = CapturedTrainer(gradient, samples, capture=options.get("capture", True))
     chosen = options.get("rows", range(len(SIZES)))
@@ -148,7 +148,7 @@ def play(device: str, **settings: Any) -> tuple[list[dict[str, Any]], Simulation
         {"algorithm": "scaffold", "optimiser": {"name": "sgd", "lr": 0.1}},
         {"algorithm": {"name": "scaffold", "option": "I"}, "optimiser": {"name": "sgd", "lr": 0.1}},
         {"algorithm": "fedplus", "optimiser": {"name": "sgd", "lr": 0.1}},
-        {"algorithm": "fedsgd"},
+        {"algorithm": "fedsgd", "optimiser": {"name": "sgd", "lr": 0.5}},
         {"algorithm": "fedavg", "fine_tuning": 1, "selection": {"name": "fraction", "c": 0.5}},
         {"algorithm": "fedavg", "dropout": 0.3, "behaviour": "variable", "batch_size": None},
         {"algorithm": "fedavg", "wire": ["top_k"], "combiner": "median"},

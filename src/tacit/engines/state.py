@@ -112,7 +112,7 @@ class Pool:
         """On a device; `compact` keeps pictures as bytes, and in the order in which the network reads them."""
         make = Samples.compact if compact else Samples
         parts = [make(part.x.to(device), part.y.to(device)) for part in (self.train, self.test)]
-        return Pool(*(part.pack(network.pack) if network else part for part in parts))
+        return Pool(*(part.pack(network.pack) if network and network.packs else part for part in parts))
 
 
 def prepare(

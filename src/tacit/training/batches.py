@@ -66,7 +66,7 @@ class Samples:
 
     def pack(self, fill: Callable[[Tensor], Tensor]) -> Samples:
         """Pictures channels-last, filled up with channels of zeros."""
-        return replace(self, x=fill(self.x), packed=True, channels=self.x.shape[1]) if self.x.dim() == 4 else self
+        return replace(self, x=fill(self.x), packed=True, channels=self.x.shape[1])
 
 
 @dataclass(frozen=True)

@@ -188,9 +188,14 @@ class Network:
 
     layers: tuple[Layer, ...]
 
+    @property
+    def packs(self) -> bool:
+        """Whether its samples are pictures that have to be packed."""
+        return isinstance(self.layers[0], Convolution)
+
     def pack(self, x: Tensor) -> Tensor:
         """Samples as the first layer reads them: pictures (..., C, H, W) become (..., H, W, CP)."""
-        if isinstance(self.layers[0], Dense):
+        if not self.packs:
             return x.contiguous()
         return pad(x.movedim(-3, -1), (0, filled(x.shape[-3]) - x.shape[-3])).contiguous()
 
