@@ -118,7 +118,7 @@ def _replies(jobs: Sequence[Job], done: Block, view: Algorithm) -> list[Reply | 
     loss, hits = done.loss / done.seen, done.hits / done.seen
     steps, samples = done.work.steps, done.work.samples
     together = Reply(-1, {**message, **pack(done.buffers)}, memory, samples, steps, loss, hits)
-    alone = [pick(together, slice(k, k + 1)) for k in range(len(jobs))]
+    alone = [pick(together, slice(k, k + 1)) for k in range(len(jobs))] if len(jobs) > 1 else [together]
     return [
         replace(reply, client=client) if reply.steps else None for reply, (_, client) in zip(alone, jobs, strict=True)
     ]
