@@ -142,6 +142,27 @@ def test_without_a_checkpoint_nothing_that_the_last_one_needs_is_written_over(tm
     torch.testing.assert_close(dict(again.states[0].memory), held, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("late", [0, 1, 3])
+def test_news_of_a_checkpoint_may_come_late(tmp_path: Path, tiny_limit: None, late: int) -> None:
+    """Slots that the written checkpoint needs are kept, though the run has gone on since it was made."""
+    engine = an_engine(tmp_path / "memories")
+    for _ in range(4):
+        list(engine.play_round())
+    saved, held = engine.saved(), dict(engine.states[0].memory)
+    for _ in range(late):
+        list(engine.play_round())
+    engine.checkpointed()
+    for _ in range(6):
+        list(engine.play_round())
+    again = an_engine(tmp_path / "memories")
+    again.restore(saved)
+    store = again.states[0].stores[0]
+    torch.testing.assert_close(dict(store), held, rtol=0, atol=0)
+    size = store.file.count
+    list(again.play_round())
+    assert store.file.count == size  # what the lost rounds wrote is free
+
+
 def test_a_checkpoint_holds_a_map_and_no_rows(tmp_path: Path, tiny_limit: None) -> None:
     engine = an_engine(tmp_path / "memories")
     list(engine.play_round())
