@@ -19,6 +19,7 @@ from tacit.core.vectors import Layout, pack
 from tacit.data.datasets import Dataset
 from tacit.data.public import align
 from tacit.engines.clients import Reply, choose, personal_model, work
+from tacit.engines.inbox import Inbox
 from tacit.engines.metrics import Score, global_metrics, local_metrics
 from tacit.engines.server import aggregate, pretrain, projected
 from tacit.engines.state import RunState, broadcast, client_class, prepare
@@ -83,16 +84,17 @@ class Simulation:
         """One round of every run that is still going: each one's record for the history, and its seconds."""
         going, chosen = self.going, {state.id: choose(state) for state in self.going}
         jobs = [(state, client) for state in going for client in chosen[state.id][1]]
-        replies: dict[str, list[Reply]] = {state.id: [] for state in going}
+        alone = self.block == 1
+        inboxes = {state.id: Inbox(len(chosen[state.id][1]) if alone else None) for state in going}
         for first in range(0, len(jobs), self.block):
             block = jobs[first : first + self.block]
             start = time.perf_counter()
             for (state, _), reply in zip(block, work(self, block), strict=True):
                 state.seconds += (time.perf_counter() - start) / len(block)
                 if reply:
-                    replies[state.id].append(reply)
+                    inboxes[state.id].take(reply)
         for state in going:
-            yield self._conclude(state, replies[state.id], chosen[state.id][0])
+            yield self._conclude(state, inboxes.pop(state.id).replies, chosen[state.id][0])
 
     def saved(self, *, whole: bool = False) -> list[dict[str, Any]]:
         """For a checkpoint; `whole` where it is to be restored without the files in `folder`."""
