@@ -5,7 +5,8 @@ test on), all in a process of their own, one after another. A round should cost 
 population. The data set grows with the population, as every client has its own samples; its size stands apart, and so
 does the set-up, which draws and divides them. Memory is the peak of the whole process (resource.getrusage), also less
 what Python, torch and the data set take by themselves.
-Usage: python benchmarks/cross_device.py [rounds]
+All points are measured in turn, several times over; the table holds medians.
+Usage: python benchmarks/cross_device.py [rounds] [passes]
 """
 
 from __future__ import annotations
@@ -104,17 +105,21 @@ def measure(point: dict[str, Any]) -> dict[str, float]:
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    rounds, passes = (int(given) for given in (*sys.argv[1:3], *("20", "3")[len(sys.argv) - 1 :]))
     points = [(clients, MIDDLE[1]) for clients in POPULATIONS] + [(MIDDLE[0], cohort) for cohort in COHORTS]
-    print(f"torch {torch.__version__}, one thread, {rounds} rounds; megabytes, and milliseconds per round")
-    head = f"{'':9}{'clients':>8}{'cohort':>8}{'set-up s':>10}{'median ms':>11}{'mean ms':>9}"
+    grid = [(name, clients, cohort) for name in ALGORITHMS for clients, cohort in dict.fromkeys(points)]
+    found: dict[tuple[str, int, int], list[dict[str, float]]] = {point: [] for point in grid}
+    for name, clients, cohort in grid * passes:
+        point = {"clients": clients, "cohort": cohort, "algorithm": name, "rounds": rounds}
+        found[name, clients, cohort].append(measure(point))
+    print(f"torch {torch.__version__}, one thread, {rounds} rounds, medians of {passes}")
+    head = f"{'':9}{'clients':>8}{'cohort':>8}{'set-up s':>10}{'ms a round':>12}{'ms, mean':>10}"
     print(head + f"{'data MB':>9}{'peak MB':>9}{'own MB':>8}{'on disk MB':>12}")
-    for algorithm in ALGORITHMS:
-        for clients, cohort in dict.fromkeys(points):
-            found = measure({"clients": clients, "cohort": cohort, "algorithm": algorithm, "rounds": rounds})
-            times = f"{found['set_up']:>10.1f}{found['median']:>11.1f}{found['mean']:>9.1f}"
-            sizes = f"{found['data']:>9.0f}{found['peak']:>9.0f}{found['own']:>8.0f}{found['stored']:>12.0f}"
-            print(f"{algorithm:9}{clients:>8,}{cohort:>8,}{times}{sizes}", flush=True)
+    for (name, clients, cohort), measured in found.items():
+        one = {key: statistics.median(each[key] for each in measured) for key in measured[0]}
+        times = f"{one['set_up']:>10.1f}{one['median']:>12.1f}{one['mean']:>10.1f}"
+        sizes = f"{one['data']:>9.0f}{one['peak']:>9.0f}{one['own']:>8.0f}{one['stored']:>12.0f}"
+        print(f"{name:9}{clients:>8,}{cohort:>8,}{times}{sizes}")
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class Entry:
     @classmethod
     def all_of(cls, rows: Rows) -> tuple[Entry, ...]:
         found, start = [], 0
-        for name, value in rows.items():
+        for name, value in sorted(rows.items()):
             end = start + value.numel() * value.element_size()
             found.append(cls(name, tuple(value.shape), value.dtype, start, end))
             start = -(-end // ALIGNED) * ALIGNED

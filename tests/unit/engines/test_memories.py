@@ -259,3 +259,17 @@ def test_what_is_stored_is_a_mapping_that_does_not_change() -> None:
         second[0]
     with pytest.raises(StudyError, match="must keep its entries and their shapes"):
         second.updated({0: {"c": torch.zeros(1, 4)}})
+
+
+def test_the_order_of_a_memorys_entries_does_not_matter() -> None:
+    store = Stored.new({"b": torch.ones(1, 1), "a": torch.zeros(1, 2)}, Shelf(3, None, CPU))
+    store = store.updated({1: {"a": torch.full((1, 2), 5.0), "b": torch.full((1, 1), 7.0)}})
+    assert {name: rows.tolist() for name, rows in store[1].items()} == {"a": [[5, 5]], "b": [[7]]}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_named() -> None:
+    store = Stored.new({"c": torch.ones(1, 4)}, Shelf(3, Path("/dev/full"), CPU))
+    with pytest.raises(DataError, match=r"cannot write the clients' memories to /dev/full: No space left") as caught:
+        store.updated({0: {"c": torch.ones(1, 4)}})
+    assert "\n" not in str(caught.value)
