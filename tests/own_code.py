@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from tacit.core.rows import Rows
+from tacit.data.datasets import Dataset
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.cohort import Cohort
 from tacit.training.trainer import Work
@@ -20,6 +21,15 @@ def make_data() -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 200)
     return rng.normal(size=(200, 4)) + 2 * y[:, None], y
+
+
+def make_crowd() -> Dataset:
+    """Four samples for each of 5,000 clients, in three clouds."""
+    draw = torch.Generator().manual_seed(0)
+    y = torch.randint(0, 3, (20_100,), generator=draw)
+    x = torch.randn(len(y), 6, generator=draw)
+    x[torch.arange(len(y)), y] += 3
+    return Dataset("crowd", x[100:], y[100:], x[:100], y[:100], tuple("abc"))
 
 
 def make_numbers() -> tuple[np.ndarray, np.ndarray]:

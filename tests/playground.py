@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tacit.core.errors import StudyError
+from tacit.core.events import Event, RoundFinished
 from tacit.core.fields import field_types
 from tacit.core.registry import Registered
 from tacit.core.rows import columns
@@ -157,3 +159,28 @@ def simulate(data: Dataset | None = None, *, form: Any = None, block: int | None
     while simulation.going:
         simulation.records += [record for record, _ in simulation.play_round()]  # type: ignore[attr-defined]
     return simulation
+
+
+class StopAfter:
+    """Raises in the middle of a study, as Ctrl-C does."""
+
+    def __init__(self, rounds: int) -> None:
+        self.left = rounds
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RoundFinished):
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+
+
+def everything(folder: Path) -> dict[str, object]:
+    models = {path.name: torch.load(path, weights_only=True) for path in sorted((folder / "models").glob("*.pt"))}
+    return {"history": (folder / "history.jsonl").read_bytes(), "models": models}
+
+
+def assert_same(one: Path, other: Path) -> None:
+    mine, theirs = everything(one), everything(other)
+    assert mine["history"] == theirs["history"]
+    assert mine["models"].keys() == theirs["models"].keys()  # type: ignore[attr-defined]
+    torch.testing.assert_close(mine["models"], theirs["models"], rtol=0, atol=0)

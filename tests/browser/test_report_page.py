@@ -306,6 +306,23 @@ def test_a_large_study_makes_a_small_page(visit: Visit, tmp_path: Path) -> None:
     assert visit.troubles == []
 
 
+def test_a_crowd_shows_its_last_cohort(visit: Visit, tmp_path: Path) -> None:
+    few = {"name": "fraction", "c": 0.1}
+    study = {"model": "linear", "algorithm": ["fedavg", "scaffold"], "rounds": 3, "clients": 120, "selection": few}
+    made = tacit.run({**study, "local_test": 0}, tmp_path / "untested")
+    page = visit.open(made.report.absolute().as_uri())
+    assert page.locator("#chart-fairness .dot").count() == 0
+    made = tacit.run(study, tmp_path / "tested")
+    page = visit.open(made.report.absolute().as_uri())
+    last = made.client_frame().query("round == 3")
+    titles = page.locator("#chart-fairness .dot title").all_text_contents()
+    assert len(titles) == 2 * 12
+    assert {title.split(", ")[1].split(":")[0] for title in titles} == {f"client {client}" for client in last["client"]}
+    wanted = [f"{name}, local test" for name in ("highest", "median", "lowest")]
+    assert lines(visit, "chart-clients")[1::2] == 2 * wanted
+    assert visit.troubles == []
+
+
 STUDY_25: dict[str, Any] = {
     "dataset": "iris",
     "model": "linear",

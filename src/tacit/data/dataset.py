@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tacit.data.encoding import Encoding, Task
 
+CHECKED = 65_536  # samples at a time, since a check of all of them would hold the data twice
 GROUPS = 10  # of a regression's outcomes, for what divides samples by label
 
 
@@ -52,7 +53,7 @@ class Dataset:
             if len(x) != len(y) or not len(x):
                 raise DataError(f"{self.name}: expected as many labels as samples, got {len(y)} for {len(x)} ({part})")
             (self._check_numbers if self.task == "regression" else self._check_labels)(part, y)
-            if not torch.isfinite(x).all():
+            if not all(bool(torch.isfinite(some).all()) for some in x.split(CHECKED)):
                 raise DataError(f"{self.name}: the {part} features hold missing or infinite values; fill or drop them")
         if self.owner is not None and (len(self.owner) != len(self.y) or not self.owners):
             raise DataError(f"{self.name}: expected an owner of every sample, got {len(self.owner)} for {len(self.y)}")

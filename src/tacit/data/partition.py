@@ -47,7 +47,7 @@ def divide(
         raise DataError(f"server_samples: expected less than the {len(labels)} samples there are, got {server_samples}")
     order = numpy_generator(seed, "server sample").permutation(len(labels))
     server, rest = np.sort(order[:server_samples]), np.sort(order[server_samples:])
-    parts = [rest[part] for part in split(keys[rest], clients, numpy_generator(seed, "split"))]
+    parts = (rest[part] for part in split(keys[rest], clients, numpy_generator(seed, "split")))
     pairs = [_set_aside(part, local_test, numpy_generator(seed, "local test", k)) for k, part in enumerate(parts)]
     train, test = (Shards.of(side) for side in zip(*pairs, strict=True))
     names = owners if split.by == "owners" else tuple(str(client) for client in range(clients))

@@ -170,4 +170,4 @@ def _owners(column: str, values: pd.Series[Any]) -> tuple[NDArray[Any], tuple[st
         raise DataError(f"{unknown} rows do not say in {column} whose they are; fill them in, or leave these rows out")
     ordered = values if values.dtype.kind in "biuf" else np.array(texts)
     names, owner = np.unique(ordered, return_inverse=True)
-    return owner, tuple(text for name in names for text in as_text(pd.Series([name])) if text is not None)
+    return owner, tuple(text for text in as_text(pd.Series(names)) if text is not None)

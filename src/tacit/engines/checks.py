@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from tacit.core.errors import StudyError
 from tacit.data.tables import Table
+from tacit.engines.environment import machine_memory
 from tacit.federated.algorithms.clustered import Clustered
 from tacit.federated.algorithms.fednova import FedNova
+from tacit.federated.algorithms.fedplus import FedPlus
 from tacit.federated.algorithms.scaffold import Scaffold
 from tacit.federated.combine.median import TrimmedMean
 
@@ -38,6 +40,18 @@ def check_run(run: Run) -> None:
     _check_server_data(run)
     _check_single_messages(run)
     _check_start(run)
+
+
+def check_server_memory(run: Run, row_bytes: int) -> None:
+    """Refuses a server that would keep more than this machine can hold: Fed+'s has a model of every client."""
+    if not isinstance(run.algorithm, FedPlus):
+        return
+    needed, there = 2 * run.clients * row_bytes, machine_memory()  # the models of this round and of the next
+    if there is not None and needed > there:
+        raise StudyError(
+            f"fedplus keeps every client's model on the server: {run.clients:,} of them take {needed / 1e9:,.0f} GB,"
+            f" and this machine has {there / 1e9:,.0f} GB; use fewer clients, a smaller model or another algorithm"
+        )
 
 
 def cautions(runs: Sequence[Run]) -> list[str]:

@@ -147,7 +147,7 @@ def replies_of(started: Started) -> list[Reply | None]:
     steps, samples = done.work.steps, done.work.samples
     together = Reply(-1, {**message, **pack(done.buffers)}, memory, samples, steps, loss, hits)
     figures = torch.cat([loss, hits], 1).tolist()
-    alone = [pick(together, slice(k, k + 1)) for k in range(len(jobs))]
+    alone = [pick(together, slice(k, k + 1)) for k in range(len(jobs))] if len(jobs) > 1 else [together]
     named = zip(alone, jobs, started.steps, figures, strict=True)
     return [
         replace(reply, client=client, figures=(count, *figure)) if count else None

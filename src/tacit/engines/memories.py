@@ -54,10 +54,13 @@ class Entry:
     start: int
     end: int
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.shape} {self.dtype}"
+
     @classmethod
     def all_of(cls, rows: Rows) -> tuple[Entry, ...]:
         found, start = [], 0
-        for name, value in rows.items():
+        for name, value in sorted(rows.items()):
             end = start + value.numel() * value.element_size()
             found.append(cls(name, tuple(value.shape), value.dtype, start, end))
             start = -(-end // ALIGNED) * ALIGNED
@@ -80,8 +83,8 @@ class Slots:
     def write(self, rows: Rows) -> int:
         """Puts a memory into a free slot, and says into which."""
         if Entry.all_of(rows) != self.entries:
-            shapes = [{e.name: e.shape for e in entries} for entries in (self.entries, Entry.all_of(rows))]
-            raise StudyError(f"a client's memory must keep its entries and their shapes: {shapes[0]}, then {shapes[1]}")
+            texts = [", ".join(map(str, entries)) for entries in (self.entries, Entry.all_of(rows))]
+            raise StudyError(f"a client's memory must keep its entries and their shapes: {texts[0]}; then {texts[1]}")
         slot = self.free.pop() if self.free else self.count
         buffer = torch.zeros(self.size, dtype=torch.uint8)
         for entry in self.entries:

@@ -13,6 +13,7 @@ from tacit.core.rows import Rows, join, pick
 from tacit.core.seeds import derive, generator
 from tacit.core.vectors import pack, unpack
 from tacit.engines.clients import Passes, Reply, fit
+from tacit.engines.inbox import stacked
 from tacit.engines.metrics import losses_of_updates
 from tacit.engines.state import RunState, client_view, memory_of
 from tacit.federated.algorithm import Server
@@ -92,7 +93,8 @@ def _cohort(
     simulation: Simulation, state: RunState, replies: list[Reply], missing: list[int], wire_memory: dict[int, Rows]
 ) -> Cohort:
     ids = [reply.client for reply in replies]
-    messages = _with_lies(state, join([reply.message for reply in replies]), ids)
+    messages = {name: stacked([reply.message[name] for reply in replies]) for name in replies[0].message}
+    messages = _with_lies(state, messages, ids)
     messages = _transmit(state, messages, ids, wire_memory)
     columns = [join([getattr(reply, name) for reply in replies]) for name in ("samples", "steps", "loss")]
     if state.run.missing == "zero" and missing:

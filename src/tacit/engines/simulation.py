@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from tacit.core.vectors import Layout, pack
 from tacit.data.datasets import Dataset
 from tacit.data.public import align
 from tacit.engines.clients import Job, PlansAhead, Reply, choose, personal_model, replies_of, start
+from tacit.engines.inbox import Inbox
 from tacit.engines.metrics import Score, Tested, global_metrics, local_metrics, test_runs
 from tacit.engines.server import aggregate, pretrain, projected
 from tacit.engines.state import RunState, broadcast, prepare
@@ -121,7 +123,8 @@ class Simulation:
 
     def _gather_replies(self, jobs: list[Job]) -> dict[str, list[Reply]]:
         """Sets all clients to work, makes the next round's plans meanwhile, and waits."""
-        replies: dict[str, list[Reply]] = {state.id: [] for state in self.going}
+        sizes = Counter(state.id for state, _ in jobs)
+        inboxes = {state.id: Inbox(sizes[state.id] if self.block == 1 else None) for state in self.going}
         blocks = [jobs[first : first + self.block] for first in range(0, len(jobs), self.block)]
         for place, block in enumerate(blocks):
             begin = time.perf_counter()
@@ -130,10 +133,10 @@ class Simulation:
                 self.plans.prepare(self.going)
             for (state, _), reply in zip(block, replies_of(started), strict=True):
                 if reply:
-                    replies[state.id].append(reply)
+                    inboxes[state.id].take(reply)
             for state, _ in block:
                 state.seconds += (time.perf_counter() - begin) / len(block)
-        return replies
+        return {id: inbox.replies for id, inbox in inboxes.items()}
 
     def _batch_rows(self, *, captured: bool) -> None:
         """Many rows at once: the network's own kernels where it has any, and steps as CUDA graphs."""

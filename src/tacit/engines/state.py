@@ -22,6 +22,7 @@ from tacit.data.datasets import Dataset
 from tacit.data.partition import Partition, add_noise, divide
 from tacit.data.shards import Shards
 from tacit.engines import memories
+from tacit.engines.checks import check_server_memory
 from tacit.engines.study import Run, plain
 from tacit.federated.algorithm import Algorithm, Server
 from tacit.models.model import make_module
@@ -156,6 +157,7 @@ def try_out(run: Run, dataset: Dataset, partition: Partition | None = None) -> t
     partition = partition or divide(dataset.groups.numpy(), run.split, run.clients, run.seed, **aside)
     module = make_module(run.model, dataset.x.shape[1:], dataset.outputs, run.seed)
     run.attackers.check(run.clients, dataset.classes)
+    check_server_memory(run, Layout.of(module).size * dataset.x.element_size())
     if Layout.of(module).buffers and not run.combiner.linear:
         raise StudyError(
             f"{run.combiner.name} protects the parameters, and this model also has buffers (BatchNorm's statistics),"

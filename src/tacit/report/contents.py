@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from tacit.engines.metrics import ALL_TESTED
 from tacit.engines.question import ask, settings
-from tacit.report.curves import SCORES, chart_data, is_reference
+from tacit.report.curves import SCORES, chart_data, is_crowd, is_reference
 from tacit.report.results import Results
 
 LEAST_WIDTH = 0.05  # of a score's shades: smaller differences stay pale
@@ -38,7 +39,8 @@ def contents(results: Results) -> dict[str, Any]:
         "done": int(done),
         "seeds": results.seeds,
         "score": SCORES[score],
-        "cautions": [*results.cautions, *_small_tests(results)],
+        "cautions": [*results.cautions, *_small_tests(results), *_cohorts(results)],
+        "all_tested": ALL_TESTED,
         "waiting": _waiting(results),
         "stopped": _stopped(summary),
         "diverged": len(summary) > 0 and bool((summary["status"] == "diverged").any()),
@@ -177,6 +179,16 @@ def _small_tests(results: Results) -> list[str]:
     return [
         f"some clients test on fewer than {FEW_TESTS} samples (client {name} under {split} on {least}), so their own"
         " results, the worst one and the spread say little"
+    ]
+
+
+def _cohorts(results: Results) -> list[str]:
+    """A word about clients that are tested only when they take part."""
+    if not any(map(is_crowd, results.runs.values())):
+        return []
+    return [
+        f"of more than {ALL_TESTED} clients a round tests and records those that take part in it alone, so the clients'"
+        " own results, the worst one and the spread are of the last round's"
     ]
 
 

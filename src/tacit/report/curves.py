@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 import pandas as pd
 
+from tacit.engines.metrics import ALL_TESTED
+from tacit.engines.study import Run
 from tacit.report.results import Results
 
 SCORES = {"accuracy": "accuracy", "r2": "R²"}
 MOST_VALUES = 240_000  # of clients' curves in a page; a value takes about 7 bytes
 MOST_ROUNDS = 400  # of a curve
 MOST_CLIENTS = 30
+MOST_DOTS = 1000  # of a run's last round
+RANKS: dict[str, Callable[[list[float]], float]] = {
+    "highest": max,
+    "median": median,
+    "lowest": min,
+}  # what is drawn of a crowd
 
 
 def is_reference(name: str) -> bool:
     """Whether a row of a table is the centralised reference."""
     return name.startswith("centralised")
+
+
+def is_crowd(run: Run) -> bool:
+    """Whether a round tests and records only the clients that take part in it."""
+    return run.clients > ALL_TESTED
 
 
 def chart_data(results: Results) -> dict[str, Any]:
@@ -35,6 +50,7 @@ def chart_data(results: Results) -> dict[str, Any]:
         "splits": [one for one in columns if one != "all data"] or columns,
         "curves": curves,
         **_client_curves(results),
+        "crowds": any(map(is_crowd, results.runs.values())),
         "portraits": [portrait.to_dict() for portrait in results.portraits],
     }
 
@@ -69,7 +85,9 @@ def _client_curves(results: Results) -> dict[str, Any]:
     for record in results.records:
         if not results.runs[record["run"]].centralised:
             by_run.setdefault(record["run"], []).append(record)
-    notes, clients = [], max((len(mine[0]["clients"]) for mine in by_run.values()), default=0)
+    crowds = {run: is_crowd(results.runs[run]) for run in by_run}
+    lines = {run: len(RANKS) if crowds[run] else len(mine[0]["clients"]) for run, mine in by_run.items()}
+    notes, clients = [], max(lines.values(), default=0)
     steps = max(map(len, by_run.values()), default=0)
     seeds = list(dict.fromkeys(results.runs[run].seed for run in by_run))
     if 4 * clients * steps * len(by_run) > MOST_VALUES and len(seeds) > 1:
@@ -83,27 +101,66 @@ def _client_curves(results: Results) -> dict[str, Any]:
         notes.append(f"{fitting} of {steps} rounds")
     kept = _kept_rounds(max((mine[-1]["round"] for mine in by_run.values()), default=0), fitting)
     thinned = {run: [record for record in mine if record["round"] in kept] or mine[-1:] for run, mine in by_run.items()}
-    found = [_client_curve(results, run, mine, clients) for run, mine in thinned.items()]
+    found = [
+        _crowd_curve(results, run, mine, by_run[run][-1]) if crowds[run] else _client_curve(results, run, mine, clients)
+        for run, mine in thinned.items()
+    ]
     return {"clients": found, "clients_note": ", ".join(notes)}
 
 
 def _client_curve(results: Results, run: str, records: list[dict[str, Any]], most: int) -> dict[str, Any]:
-    score, names = results.score, results.client_names(run)
-    last = records[-1]["clients"][:most]
-    kinds = {"train": f"train_{score}", "test": f"test_{score}", "train_loss": "train_loss", "test_loss": "test_loss"}
+    names, last = results.client_names(run), records[-1]["clients"][:most]
+    return {
+        **_about(results, run, records),
+        "names": list(names[:most]),
+        "attackers": [client["client"] for client in last if client.get("attacker")],
+        **{
+            kind: [[_rounded(record["clients"][k][field]) for record in records] for k in range(len(last))]
+            for kind, field in _kinds(results).items()
+        },
+    }
+
+
+def _crowd_curve(results: Results, run: str, records: list[dict[str, Any]], last: dict[str, Any]) -> dict[str, Any]:
+    """Of clients that come and go: the highest, the median and the lowest value of each round, and the last round's."""
+    names, field = results.client_names(run), f"test_{results.score}"
+    dots = [(names[one["client"]], one[field]) for one in last["clients"] if _is_told(one, field)][:MOST_DOTS]
+    return {
+        **_about(results, run, records),
+        "names": list(RANKS),
+        "attackers": [],
+        **{kind: _ranked(records, field) for kind, field in _kinds(results).items()},
+        "last": {
+            "names": [name for name, _ in dots],
+            "test": [[_rounded(value)] for _, value in dots],
+            "attackers": [],
+        },
+    }
+
+
+def _ranked(records: list[dict[str, Any]], field: str) -> list[list[float | None]]:
+    values = [[one[field] for one in record["clients"] if _is_told(one, field)] for record in records]
+    return [[_rounded(rank(found)) if found else None for found in values] for rank in RANKS.values()]
+
+
+def _is_told(one: dict[str, Any], field: str) -> bool:
+    """Whether an honest client has this figure."""
+    return one[field] is not None and not one.get("attacker")
+
+
+def _about(results: Results, run: str, records: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "run": run,
         "method": results.names[run],
         "split": results.labels[run][results.columns],
         "seed": results.runs[run].seed,
         "round": [record["round"] for record in records],
-        "names": list(names[:most]),
-        "attackers": [client["client"] for client in last if client.get("attacker")],
-        **{
-            kind: [[_rounded(record["clients"][k][field]) for record in records] for k in range(len(last))]
-            for kind, field in kinds.items()
-        },
     }
+
+
+def _kinds(results: Results) -> dict[str, str]:
+    score = results.score
+    return {"train": f"train_{score}", "test": f"test_{score}", "train_loss": "train_loss", "test_loss": "test_loss"}
 
 
 def _plain(values: pd.Series, digits: int | None = None) -> list[float | None]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.core.errors import StudyError, suggest
-from tacit.report.curves import SCORES, is_reference
+from tacit.report.curves import SCORES, is_crowd, is_reference
 from tacit.report.pictures import Picture, drawing, panels_of, style_of
 from tacit.report.split_plots import draw_portraits
 
@@ -42,7 +42,7 @@ def pictures(results: Results) -> dict[str, Callable[[], Figure]]:
             score: lambda: draw_rounds(rounds, score, ylabel=label),
             "loss": lambda: draw_rounds(rounds, "loss", ylabel="global test loss"),
             "cost": lambda: draw_cost(rounds, score, ylabel=label),
-            "clients": lambda: draw_clients(_named(results, results.client_frame()), score),
+            "clients": lambda: draw_clients(_with_crowds(results, results.client_frame()), score),
             "comparison": lambda: draw_comparison(results.table(), label),
         }
     if results.portraits:
@@ -108,19 +108,36 @@ def draw_cost(rounds: pd.DataFrame, score: str, *, ylabel: str) -> Figure:
 
 @drawing
 def draw_clients(clients: pd.DataFrame, score: str) -> Figure:
-    """Local test (solid) and train (dotted) of each client, a panel per algorithm and split, under the first seed."""
+    """Local test (solid) and train (dotted) of each client, a panel per algorithm and split, under the first seed.
+
+    Of a crowd, whose clients come and go: the median of each round, and a band from the lowest to the highest.
+    """
     if "seed" in clients:  # client k holds other samples under another seed
         clients = clients[clients["seed"] == clients["seed"].iloc[0]]
     clients = clients.assign(panel=clients["algorithm"] + ", " + clients["split"])
     figure, panels = _panels(list(clients["panel"].unique())[:SHOWN_PANELS])
     for title, panel in panels.items():
-        for k, (client, mine) in enumerate(clients[clients["panel"] == title].groupby("client")):
+        there = clients[clients["panel"] == title]
+        if there["crowd"].any():
+            _draw_crowd(panel, there, score)
+            continue
+        for k, (client, mine) in enumerate(there.groupby("client")):
             lies = " (attacker)" if "attacker" in mine and mine["attacker"].any() else ""
             by_round = mine.groupby("round")[[f"train_{score}", f"test_{score}"]].mean()
             panel.plot(by_round[f"test_{score}"], label=f"client {client!s}{lies}" if k < 12 else None, **style_of(k))
             panel.plot(by_round[f"train_{score}"], color=style_of(k)["color"], linestyle=":", linewidth=0.9)
     _label(figure, panels, f"local {SCORES[score]} (dotted: train)")
     return figure
+
+
+def _draw_crowd(panel: Any, clients: pd.DataFrame, score: str) -> None:
+    honest = clients[~clients["attacker"].astype(bool)] if "attacker" in clients else clients
+    by_round, style = honest.groupby("round"), style_of(0)
+    test = by_round[f"test_{score}"]
+    panel.plot(test.median(), label="median of the round's clients", **style)
+    low, high = test.min(), test.max()
+    panel.fill_between(low.index, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    panel.plot(by_round[f"train_{score}"].median(), color=style["color"], linestyle=":", linewidth=0.9)
 
 
 @drawing
@@ -147,6 +164,10 @@ def draw_comparison(table: pd.DataFrame, title: str) -> Figure:
 
 def _named(results: Results, table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(algorithm=table["run"].map(results.names), split=table[results.columns])
+
+
+def _with_crowds(results: Results, table: pd.DataFrame) -> pd.DataFrame:
+    return _named(results, table).assign(crowd=table["run"].map(lambda run: is_crowd(results.runs[run])))
 
 
 def _panels(titles: list[str]) -> tuple[Figure, dict[str, Any]]:

@@ -111,8 +111,11 @@ const clientName = (name) => (/^\d+$/.test(name) ? `client ${name}` : name);
 function drawFairness(place) {
   const rowsOf = (split) => shownMethods().map((method) => {
     const mine = data.clients.filter((one) => one.method === method && one.split === split);
-    const values = mine.flatMap((one) => one.names.map((name, k) => ({
-      who: `${clientName(name)}, seed ${one.seed}`, value: one.attackers.includes(k) ? null : one.test[k].at(-1) })))
+    const values = mine.flatMap((one) => { // of a crowd, those of the last round
+      const { names, test, attackers } = one.last ?? one;
+      return names.map((name, k) => ({
+        who: `${clientName(name)}, seed ${one.seed}`, value: attackers.includes(k) ? null : test[k].at(-1) }));
+    })
       .filter(({ value }) => value !== null && value !== undefined);
     const mean = values.reduce((sum, { value }) => sum + value, 0) / Math.max(1, values.length);
     return { name: method, style: methodStyle(method), values, mean };

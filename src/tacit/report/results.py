@@ -22,6 +22,7 @@ from tacit.engines import checkpoint
 from tacit.engines.checks import cautions
 from tacit.engines.environment import read_environment
 from tacit.engines.history import read_lines
+from tacit.engines.metrics import ALL_TESTED
 from tacit.engines.naming import encoding_files, row_names, table_columns
 from tacit.engines.portrait import Portrait
 from tacit.engines.state import is_personal
@@ -258,7 +259,11 @@ class Results:
         if client is not None and not (0 <= client < self.runs[run].clients and is_personal(self.runs[run])):
             raise StudyError(f"{run} has no model of its own for client {client}; leave out client for the global one")
         if not path.exists():
-            raise StudyError(f"{path} is not there: the run has not finished (resume it), or its file was deleted")
+            absent = f"; of more than {ALL_TESTED} clients, only those of the last round have files"
+            raise StudyError(
+                f"{path} is not there: the run has not finished (resume it), or its file was deleted"
+                + (absent if client is not None and self.runs[run].clients > ALL_TESTED else "")
+            )
         module = make_module(self.runs[run].model, *self._sizes(run, data), self.runs[run].seed)
         module.load_state_dict(checkpoint.load(path))
         return module.eval()

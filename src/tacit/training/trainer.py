@@ -64,8 +64,8 @@ def train(block: Block, plans: Sequence[Plan], x: Tensor, y: Tensor, gradient: G
         until = len(plans[-1])  # the least work left in the block
         block = _take_steps(block, [plan[done:until] for plan in plans], x, y, gradient)
         going = sum(len(plan) > until for plan in plans)
-        finished.append(pick(block, slice(going, len(plans))))
-        block, plans, done = head(block, going), plans[:going], until
+        finished.append(pick(block, slice(going, len(plans))) if going else block)
+        block, plans, done = head(block, going) if going else block, plans[:going], until
     result: Block = join(finished[::-1])
     return pick(result, torch.tensor(order).argsort().to(result.w.device)) if len(order) > 1 else result
 

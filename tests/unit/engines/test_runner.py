@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import torch
 from own_code import Memorious
-from playground import FAST
+from playground import FAST, StopAfter, assert_same, everything
 
 import tacit
 from tacit.core.errors import DataError, StudyError, TacitError
@@ -30,31 +30,6 @@ STUDY = Study(
     algorithm=["fedavg", {"name": "fedprox", "mu": [0.1, 1]}],
     split=["iid", "quantity_skew"],
 )
-
-
-class StopAfter:
-    """Raises in the middle of a study, as Ctrl-C does."""
-
-    def __init__(self, rounds: int) -> None:
-        self.left = rounds
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, RoundFinished):
-            self.left -= 1
-            if self.left == 0:
-                raise KeyboardInterrupt
-
-
-def everything(folder: Path) -> dict[str, object]:
-    models = {path.name: torch.load(path, weights_only=True) for path in sorted((folder / "models").glob("*.pt"))}
-    return {"history": (folder / "history.jsonl").read_bytes(), "models": models}
-
-
-def assert_same(one: Path, other: Path) -> None:
-    mine, theirs = everything(one), everything(other)
-    assert mine["history"] == theirs["history"]
-    assert mine["models"].keys() == theirs["models"].keys()  # type: ignore[attr-defined]
-    torch.testing.assert_close(mine["models"], theirs["models"], rtol=0, atol=0)
 
 
 def test_a_study_leaves_its_files_and_tables(tmp_path: Path) -> None:
