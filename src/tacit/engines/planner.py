@@ -212,7 +212,8 @@ def _stuck(runs: tuple[Named, ...], needed: int, *, shared: bool) -> str | None:
     if shared and multiprocessing.current_process().daemon:
         return "this process is a daemon, which may not start others, so the study runs in it"
     if path := cannot_travel(runs):
-        return f"{path} is known in this Python only, so the study runs in this process; put it into a module to use others"
+        remedy = "so the study runs in this process; put it into a module to use others"
+        return f"{path} is known in this Python only, {remedy}"
     room = shared_memory() if shared else None
     if room is not None and needed > room:
         sizes = f"{needed / 1e6:.0f} MB of data, and /dev/shm has room for {room / 1e6:.0f} MB"
