@@ -117,7 +117,8 @@ def make_plan(runs: Sequence[Named], places: Places, estimator: Estimator, done:
     parts = [[one] for one in left] if cpu else _gpu_parts(left, costs, places, estimator)
     blocks = [_block(order[part[0][0]], part, costs, estimator) for part in parts]
     if not cpu:
-        blocks = [_fitted(block, () if places.on else places.devices, costs) for block in blocks]
+        room = None if places.on else _room(places.devices)
+        blocks = [fitted(block, max(costs[run].row for run in block.runs), room) for block in blocks]
     blocks.sort(key=lambda block: block.index)
     one_each = 1 if cpu and len(runs) > 1 else None
     made = Plan(tuple(blocks), places.devices, 0, places.threads or one_each, places.on, "")
@@ -153,11 +154,11 @@ def _gpu_parts(runs: list[Named], costs: dict[str, RunCost], places: Places, est
         if room is not None:
             held = sum(costs[id].held for id, _ in group)
             count = max(count, math.ceil(2 * held / max(room - estimator.data_bytes([group[0][1]]), 1)))
-        parts += _divided(group, min(count, len(group)), costs)
+        parts += divided(group, min(count, len(group)), costs)
     return parts
 
 
-def _divided(group: list[Named], count: int, costs: dict[str, RunCost]) -> list[list[Named]]:
+def divided(group: list[Named], count: int, costs: dict[str, RunCost]) -> list[list[Named]]:
     """As many parts, of about equal work; each keeps the study's order."""
     parts: list[list[int]] = [[] for _ in range(count)]
     steps = [costs[id].steps for id, _ in group]
@@ -175,12 +176,10 @@ def _block(index: int, part: list[Named], costs: dict[str, RunCost], estimator: 
     return Block(index, tuple(id for id, _ in part), rows=rows, at_once=1, bytes=fixed + row, **sums)
 
 
-def _fitted(block: Block, devices: Sequence[str], costs: dict[str, RunCost]) -> Block:
-    """All rows at once, or as many as the smallest device has room for."""
-    room, row = _room(devices), max(costs[run].row for run in block.runs)
+def fitted(block: Block, row: int, room: int | None) -> Block:
+    """All rows at once, or as many as there is room for; `row` and `room` are bytes."""
     fixed = block.bytes - row
-    fit = block.rows if room is None else max(1, (room - fixed) // row)
-    at_once = min(block.rows, fit)
+    at_once = block.rows if room is None else min(block.rows, max(1, (room - fixed) // row))
     return replace(block, at_once=at_once, bytes=fixed + at_once * row)
 
 
