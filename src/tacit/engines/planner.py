@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import torch
+
 from tacit.core.errors import StudyError, shown
 from tacit.core.registry import import_object
 from tacit.core.rows import batch_key
@@ -198,9 +200,12 @@ def _placed(plan: Plan, places: Places, runs: tuple[Named, ...], estimator: Esti
         if reason:
             return replace(plan, devices=plan.devices[:1], on=None, why=reason, caution=reason)
         if places.on:
-            return replace(plan, workers=places.workers, why="as --on says")
-        count = len(places.devices) if places.workers is None else places.workers
-        return replace(plan, workers=min(count, len(plan.blocks)), why="as asked for")
+            same = plan.threads or (torch.get_num_threads() if places.devices == ("cpu",) else None)
+            return replace(plan, workers=places.workers, threads=same, why="as asked for")
+        count = min(places.workers or len(places.devices), len(plan.blocks))
+        if count < 2:
+            return replace(plan, devices=plan.devices[:1], why="there is one block only")
+        return replace(plan, workers=count, why="as asked for")
     if places.workers == 1 or places.devices != ("cpu",):
         return replace(plan, why="as asked for" if places.workers else "one GPU needs one process")
     return _measured(plan, runs, estimator)

@@ -115,7 +115,7 @@ class Crew:
         self.waiting = sorted(tasks, key=lambda task: steps[task.index])  # the largest is taken first, from the end
         self.kind = ray.remote(num_cpus=1, num_gpus=int(kind == "GPU"), max_restarts=0)(Player)
         self.data = ray.put({key: _as_arrays(data) for key, data in packed(tasks, datasets).items()})
-        self.idle: list[Worker] = []
+        self.workers: list[Worker] = []
         self.calls: dict[Any, Worker] = {}  # what each has been asked, by Ray's reference to its answer
         for _ in range(count):
             self._start()
@@ -126,15 +126,15 @@ class Crew:
             for call in ray.wait(list(self.calls), timeout=1.0)[0]:
                 heard = time.monotonic()
                 self._listen(call)
-            while self.idle and self.waiting:
-                self._hand_out(self.idle.pop())
+            for worker in self._idle()[: len(self.waiting)]:
+                self._hand_out(worker)
             if not told and time.monotonic() - heard > LONELY and not any(one.task for one in self.calls.values()):
                 self.recorder.on_event(Warned(f"the Ray cluster {self.plan.on} has no room for a worker; waiting"))
                 told = True
 
     def wind_up(self) -> None:
         """Asks workers to stop after their round, and hears them out."""
-        last = {worker.actor.stop.remote(): worker for worker in self.calls.values() if worker.task}
+        last = {worker.actor.stop.remote(): worker for worker in self.workers if worker.task}
         end = time.monotonic() + PATIENCE
         for call, worker in [*self.calls.items(), *last.items()]:  # each one's answers come in this order
             with suppress(RayError):
@@ -142,7 +142,7 @@ class Crew:
                     self._take(worker.task, ray.get(call, timeout=max(end - time.monotonic(), 0)))
 
     def end(self) -> None:
-        for worker in [*self.calls.values(), *self.idle]:
+        for worker in self.workers:
             with suppress(RayError, ConnectionError):
                 ray.kill(worker.actor)
 
@@ -157,10 +157,11 @@ class Crew:
             self._check(answer)
         elif self._take(worker.task, answer):
             worker.task = None
-        if worker.task is None:
-            self.idle.append(worker)
-        else:
+        if worker.task is not None:
             self.calls[worker.actor.play.remote(None, SLICE)] = worker
+
+    def _idle(self) -> list[Worker]:
+        return [worker for worker in self.workers if worker not in self.calls.values()]
 
     def _take(self, task: Task, messages: Sequence[Message | Failed]) -> bool:
         """Records what a worker tells; whether its block has ended."""
@@ -179,6 +180,7 @@ class Crew:
         """Another worker in place of one that is gone, wherever there is room; its block need not wait for it."""
         if "No module named 'tacit'" in str(error):
             raise StudyError(f"the nodes of {self.plan.on} lack tacit; run on each: pip install tacit=={__version__}")
+        self.workers.remove(worker)
         with suppress(RayError):
             ray.kill(worker.actor)
         if worker.task:
@@ -196,6 +198,7 @@ class Crew:
 
     def _start(self) -> None:
         worker = Worker(self.kind.remote(sys.path, self.data, self.plan.threads))
+        self.workers.append(worker)
         self.calls[worker.actor.ready.remote()] = worker
 
 
