@@ -36,7 +36,15 @@ def test_files_and_functions_stay_readable() -> None:
                 assert (node.end_lineno or 0) - node.lineno < 50, f"{path}: {node.name}"
 
 
-@pytest.mark.parametrize(("package", "homes"), [("pooch", ["data/download.py"]), ("pickle", ["data/readers.py"])])
+@pytest.mark.parametrize(
+    ("package", "homes"),
+    [
+        ("pooch", ["data/download.py"]),
+        ("pickle", ["data/readers.py"]),
+        ("ray", ["engines/executors/ray.py"]),
+        ("multiprocessing", ["engines/executors/processes.py", "engines/planner.py"]),
+    ],
+)
 def test_a_package_with_a_price_is_imported_in_one_place(package: str, homes: list[str]) -> None:
     assert importers(package) == homes
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import torch
+
 from tacit.core.errors import StudyError, shown
 from tacit.core.registry import import_object
 from tacit.core.rows import batch_key
@@ -117,7 +119,8 @@ def make_plan(runs: Sequence[Named], places: Places, estimator: Estimator, done:
     parts = [[one] for one in left] if cpu else _gpu_parts(left, costs, places, estimator)
     blocks = [_block(order[part[0][0]], part, costs, estimator) for part in parts]
     if not cpu:
-        blocks = [_fitted(block, () if places.on else places.devices, costs) for block in blocks]
+        room = None if places.on else _room(places.devices)
+        blocks = [fitted(block, max(costs[run].row for run in block.runs), room) for block in blocks]
     blocks.sort(key=lambda block: block.index)
     one_each = 1 if cpu and len(runs) > 1 else None
     made = Plan(tuple(blocks), places.devices, 0, places.threads or one_each, places.on, "")
@@ -153,11 +156,11 @@ def _gpu_parts(runs: list[Named], costs: dict[str, RunCost], places: Places, est
         if room is not None:
             held = sum(costs[id].held for id, _ in group)
             count = max(count, math.ceil(2 * held / max(room - estimator.data_bytes([group[0][1]]), 1)))
-        parts += _divided(group, min(count, len(group)), costs)
+        parts += divided(group, min(count, len(group)), costs)
     return parts
 
 
-def _divided(group: list[Named], count: int, costs: dict[str, RunCost]) -> list[list[Named]]:
+def divided(group: list[Named], count: int, costs: dict[str, RunCost]) -> list[list[Named]]:
     """As many parts, of about equal work; each keeps the study's order."""
     parts: list[list[int]] = [[] for _ in range(count)]
     steps = [costs[id].steps for id, _ in group]
@@ -175,12 +178,10 @@ def _block(index: int, part: list[Named], costs: dict[str, RunCost], estimator: 
     return Block(index, tuple(id for id, _ in part), rows=rows, at_once=1, bytes=fixed + row, **sums)
 
 
-def _fitted(block: Block, devices: Sequence[str], costs: dict[str, RunCost]) -> Block:
-    """All rows at once, or as many as the smallest device has room for."""
-    room, row = _room(devices), max(costs[run].row for run in block.runs)
+def fitted(block: Block, row: int, room: int | None) -> Block:
+    """All rows at once, or as many as there is room for; `row` and `room` are bytes."""
     fixed = block.bytes - row
-    fit = block.rows if room is None else max(1, (room - fixed) // row)
-    at_once = min(block.rows, fit)
+    at_once = block.rows if room is None else min(block.rows, max(1, (room - fixed) // row))
     return replace(block, at_once=at_once, bytes=fixed + at_once * row)
 
 
@@ -199,9 +200,12 @@ def _placed(plan: Plan, places: Places, runs: tuple[Named, ...], estimator: Esti
         if reason:
             return replace(plan, devices=plan.devices[:1], on=None, why=reason, caution=reason)
         if places.on:
-            return replace(plan, workers=places.workers, why="as --on says")
-        count = len(places.devices) if places.workers is None else places.workers
-        return replace(plan, workers=min(count, len(plan.blocks)), why="as asked for")
+            same = plan.threads or (torch.get_num_threads() if places.devices == ("cpu",) else None)
+            return replace(plan, workers=places.workers, threads=same, why="as asked for")
+        count = min(places.workers or len(places.devices), len(plan.blocks))
+        if count < 2:
+            return replace(plan, devices=plan.devices[:1], why="there is one block only")
+        return replace(plan, workers=count, why="as asked for")
     if places.workers == 1 or places.devices != ("cpu",):
         return replace(plan, why="as asked for" if places.workers else "one GPU needs one process")
     return _measured(plan, runs, estimator)
@@ -212,7 +216,8 @@ def _stuck(runs: tuple[Named, ...], needed: int, *, shared: bool) -> str | None:
     if shared and multiprocessing.current_process().daemon:
         return "this process is a daemon, which may not start others, so the study runs in it"
     if path := cannot_travel(runs):
-        return f"{path} is known in this Python only, so the study runs in this process; put it into a module to use others"
+        remedy = "so the study runs in this process; put it into a module to use others"
+        return f"{path} is known in this Python only, {remedy}"
     room = shared_memory() if shared else None
     if room is not None and needed > room:
         sizes = f"{needed / 1e6:.0f} MB of data, and /dev/shm has room for {room / 1e6:.0f} MB"

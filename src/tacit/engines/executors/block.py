@@ -6,11 +6,13 @@ What comes of it is a stream of messages made of plain values and bytes, which c
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tacit.core.errors import TacitError
 from tacit.core.own_code import own_code
 from tacit.core.registry import Registered
 from tacit.data.dataset import Dataset
@@ -71,6 +73,24 @@ class Ended:
 
     runs: dict[str, tuple[int, str]]  # each one's last round and status
     state: bytes
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Why a worker could not go on: the error's class, if it is one of ours, and its text."""
+
+    kind: type[TacitError] | None
+    text: str
+
+    @classmethod
+    def of(cls, error: Exception) -> Failed:
+        if isinstance(error, TacitError):
+            return cls(type(error), str(error))
+        return cls(None, f"in a worker:\n{''.join(traceback.format_exception(error))}")
+
+    def error(self) -> Exception:
+        """The same for whoever gave the work."""
+        return (self.kind or RuntimeError)(self.text)
 
 
 Message = Played | Saved | Trained | Ended

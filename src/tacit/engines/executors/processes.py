@@ -9,7 +9,6 @@ from __future__ import annotations
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -20,10 +19,9 @@ from typing import Any
 import torch
 import torch.multiprocessing
 
-from tacit.core.errors import TacitError
 from tacit.core.own_code import own_code
 from tacit.data.dataset import Dataset
-from tacit.engines.executors.block import Ended, Message, Task, packed, play_block
+from tacit.engines.executors.block import Ended, Failed, Message, Task, packed, play_block
 from tacit.engines.places import computing_with
 from tacit.engines.planner import Plan
 from tacit.engines.recorder import Recorder
@@ -32,14 +30,6 @@ from tacit.training.memory import keep_freed_memory
 PATIENCE = 5.0  # seconds that workers have to end their round when the study is stopped
 GONE = (EOFError, OSError)  # what the pipe of a process that has died raises, perhaps in the middle of a message
 ORPHANED = (EOFError, BrokenPipeError, ConnectionResetError)  # what a worker's raises
-
-
-@dataclass(frozen=True)
-class Failed:
-    """What a worker could not do: the error's class, if it is one of ours, and its text."""
-
-    kind: type[TacitError] | None
-    text: str
 
 
 @dataclass(eq=False)
@@ -122,7 +112,7 @@ class Pool:
         if message is None:  # it is ready for work
             self._hand_out(worker)
         elif isinstance(message, Failed):
-            raise (message.kind or RuntimeError)(message.text)
+            raise message.error()
         elif worker.task is not None:
             task = worker.task
             if isinstance(message, Ended):
@@ -172,10 +162,8 @@ def work(pipe: Connection, datasets: Mapping[str, Dataset], threads: int | None)
                 pipe.send(None)
         except ORPHANED:
             raise
-        except TacitError as error:
-            pipe.send(Failed(type(error), str(error)))
-        except Exception:
-            pipe.send(Failed(None, f"in a worker process:\n{traceback.format_exc()}"))
+        except Exception as error:
+            pipe.send(Failed.of(error))
 
 
 def _receive(pipe: Connection) -> Any:
