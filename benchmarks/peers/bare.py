@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-
 from peers.task import Clock, Task, client_data, load, make_model, test, train, warm_up
 
 
@@ -19,9 +18,9 @@ def main() -> None:
         for x, y in shares:
             local.load_state_dict(whole.state_dict())
             train(local, x, y, task)
-            for mean, p in zip(total, local.parameters()):
+            for mean, p in zip(total, local.parameters(), strict=True):
                 mean.add_(p.detach(), alpha=len(y) / task.samples)
-        for p, mean in zip(whole.parameters(), total):
+        for p, mean in zip(whole.parameters(), total, strict=True):
             p.data.copy_(mean)
         clock.round_done(test(whole, task))
     clock.report(name="bare loop")

@@ -1,7 +1,7 @@
 """Flower's simulation on Ray: message API, its own FedAvg, the server tests after each round.
 
-Clients run in `cores / cores_per_client` actors side by side. Each actor reads the data once and keeps them, as Flower's
-examples do.
+Clients run in `cores / cores_per_client` actors side by side. Each actor reads the data once and keeps them, as in
+Flower's examples.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
-
 from peers.task import Clock, Task, client_data, load, make_model, test, train
 
 
@@ -44,7 +43,7 @@ def make_server(task: Task, clock: Clock) -> ServerApp:
     app = ServerApp()
 
     @app.main()
-    def serve(grid: Grid, context: Context) -> None:
+    def serve(grid: Grid, _: Context) -> None:
         model = make_model()
 
         def measure(turn: int, arrays: ArrayRecord) -> MetricRecord:

@@ -1,3 +1,4 @@
+# ruff: noqa: E402 (fluke can be imported only after what stands in for torchvision)
 """fluke: its own FedAvg, everything in memory, the server's test after each round, accuracy the only metric.
 
 fluke imports torchvision, which the task does not need; where it is not installed, empty names stand in its place.
@@ -33,9 +34,8 @@ from fluke.algorithms.fedavg import FedAVG
 from fluke.data import DataContainer, DataSplitter
 from fluke.evaluation import ClassificationEval
 from fluke.utils import FederationObserver, ServerObserver
-from torch.nn import CrossEntropyLoss
-
 from peers.task import TEST_BATCH, Clock, Task, load, make_model, warm_up
+from torch.nn import CrossEntropyLoss
 
 
 class Listener(ServerObserver, FederationObserver):

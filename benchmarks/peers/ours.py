@@ -5,8 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import tacit
 from peers.task import Clock, Task, load, make_model
+
+import tacit
 from tacit.core.events import Event, RoundFinished, StudyStarted
 from tacit.data.datasets import Dataset
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from peers.task import TEST_BATCH, Clock, Task, client_data, load, make_model
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.aggregate.weighting import WeightByDatapoints
 from pfl.algorithm.base import NNAlgorithmParams
@@ -26,8 +27,6 @@ from pfl.metrics import Metrics, Weighted, get_overall_value
 from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 from torch.nn import functional
-
-from peers.task import TEST_BATCH, Clock, Task, client_data, load, make_model
 
 
 class Net(nn.Module):

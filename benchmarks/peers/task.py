@@ -91,7 +91,8 @@ def load(samples: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     if not has_mnist():
         return _noise(samples)
     raw = [gzip.decompress(path.read_bytes()) for path in _paths()]
-    found = [torch.frombuffer(bytearray(part[skip:]), dtype=torch.uint8) for part, skip in zip(raw, HEADERS)]
+    bodies = [bytearray(part[skip:]) for part, skip in zip(raw, HEADERS, strict=True)]
+    found = [torch.frombuffer(body, dtype=torch.uint8) for body in bodies]
     x, test_x = (part.view(-1, 1, 28, 28).float().div_(255) for part in found[::2])
     y, test_y = (part.long() for part in found[1::2])
     chosen = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:samples]
@@ -109,7 +110,8 @@ def test(module: nn.Module, task: Task) -> float:
     """The accuracy on the whole test set."""
     _, _, x, y = load(task.samples)
     module.eval()
-    hits = [(module(a).argmax(1) == b).sum() for a, b in zip(x.split(TEST_BATCH), y.split(TEST_BATCH))]
+    pairs = zip(x.split(TEST_BATCH), y.split(TEST_BATCH), strict=True)
+    hits = [(module(pictures).argmax(1) == labels).sum() for pictures, labels in pairs]
     return float(sum(hits)) / len(y)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from tacit.training.channels import turn
 from tacit.training.losses import hits, losses
 
 
 @torch.no_grad()
 def evaluate(module: nn.Module, x: Tensor, y: Tensor, chunk: int = 1024) -> tuple[Tensor, Tensor]:
     """Each sample's loss and whether it was classified rightly, or its squared error. # (n,), (n,)"""
-    module.eval()
+    turn(module.eval())
     outputs = [module(part) for part in x.split(chunk)]
     pairs = [(losses(out, part), hits(out, part)) for out, part in zip(outputs, y.split(chunk), strict=True)]
     empty = x.new_zeros(0)

@@ -7,7 +7,7 @@ care which one it is given: private training injects its own.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from tacit.core.rows import Rows, join, pick
 from tacit.core.vectors import Layout
 from tacit.training.batches import Batch
+from tacit.training.channels import turn
 from tacit.training.losses import hits, losses
 
 
@@ -43,7 +44,7 @@ class LoopedGradients:
     """Plain autograd through the module, one row after another; nothing is padded.
 
     The parameters are views of one row and their gradients of another, so that one copy loads a model and one takes its
-    gradient. The kernels of convolutions lie apart on a CPU, channels last, because torch convolves faster so.
+    gradient. The kernels of convolutions lie apart (see `channels.py`).
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -56,9 +57,8 @@ class LoopedGradients:
         self.parameters = self.layout.parameters(module)
         for parameter, part, slope in zip(self.parameters, self.parts, self.slopes, strict=True):
             parameter.data, parameter.grad = part, slope
-        self.kernels = _kernels(module, self.layout.names) if self.row.device.type == "cpu" else []
-        for k in self.kernels:
-            self.parameters[k].data = self.parts[k].clone(memory_format=torch.channels_last)
+        turned = {id(kernel) for kernel in turn(module)}
+        self.kernels = [k for k, parameter in enumerate(self.parameters) if id(parameter) in turned]
         self.buffers = {name: module.get_buffer(name) for name in self.layout.buffers}
 
     def __call__(self, w: Tensor, buffers: Rows, batch: Batch) -> Gradients:
@@ -89,25 +89,13 @@ class LoopedGradients:
             self.buffers[name].copy_(value)
 
     def _gradient(self) -> Tensor:
-        """A copy of what backward has added up, also where a gradient is no view of ours: kernels, modules with own ideas."""
+        """A copy of what backward has added up, also where a gradient is no view of ours: a kernel's, for one."""
         for parameter, slope in zip(self.parameters, self.slopes, strict=True):
             if parameter.grad is not slope:
                 if parameter.grad is not None:
                     slope.copy_(parameter.grad)
                 parameter.grad = slope
         return self.slope.clone()[None]
-
-
-def _kernels(module: nn.Module, names: Sequence[str]) -> list[int]:
-    """The places, among the parameters of these names, of convolutions' kernels; none beside norms that lose by it."""
-    parts = dict(module.named_modules())
-    if any(isinstance(part, nn.GroupNorm) for part in parts.values()):
-        return []
-    return [
-        k
-        for k, name in enumerate(names)
-        if isinstance(parts[name.rpartition(".")[0]], nn.Conv2d) and name.endswith("weight")
-    ]
 
 
 class VmappedGradients:
