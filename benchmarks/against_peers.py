@@ -7,7 +7,9 @@ pictures of noise take its place: the seconds mean the same then, the accuracies
 
 Each turn is a fresh process. "whole" is all of it: interpreter, imports, data, rounds, shutdown (and, for tacit, the
 folder with its report). "rounds" lasts from the start of the first round to the end of the last, tests included;
-"later" is one round, the mean of those after the first, in which Flower starts its actors.
+"later" is one round, the mean of those after the first, in which Flower starts its actors. Of each there are wall
+seconds and, in a second table, processor seconds of all processes together: with one core these tell the same, and
+still do so when others use the machine.
 
 The first time, each peer gets an environment of its own in `peers/.venvs` from its pinned list in `peers/<name>.txt`;
 that downloads some gigabytes. Those that cannot be installed are left out, and named.
@@ -30,7 +32,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from peers.task import Task, has_mnist  # noqa: E402
+from peers.task import MARK, Task, has_mnist  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Peer:
         command = [str(self.python), *several, "-m", f"peers.{self.script}", task.to_json()]
         ours = {"PYTHONPATH": os.pathsep.join([str(HERE.parent / "src"), os.environ.get("PYTHONPATH", "")])}
         threads = 1 if self.torchrun else task.cores
-        setting = {"OMP_NUM_THREADS": str(threads), **({} if self.own else ours)}
+        setting = {"OMP_NUM_THREADS": str(threads), MARK: str(time.time_ns()), **({} if self.own else ours)}
         start = time.perf_counter()
         done = subprocess.run(
             command, cwd=HERE, env={**os.environ, **setting}, capture_output=True, text=True, check=False
@@ -84,14 +86,15 @@ class Peer:
             sys.exit(f"{self.script} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
         self.turns.append({**json.loads(lines[-1]), "whole": whole})
 
-    def result(self) -> dict[str, Any]:
-        """The medians of its turns."""
+    def result(self, clock: int) -> dict[str, Any]:
+        """The medians of its turns, by the wall's clock (0) or the processor's (1)."""
         first = self.turns[0]
         title = " ".join(filter(None, [first["name"], first.get("version"), self.parallel]))
+        ends = [[end[clock] for end in turn["ends"]] for turn in self.turns]
         measures = {
-            "whole": [turn["whole"] for turn in self.turns],
-            "rounds": [turn["ends"][-1] for turn in self.turns],
-            "later": [(turn["ends"][-1] - turn["ends"][0]) / (len(turn["ends"]) - 1) for turn in self.turns],
+            "whole": [turn["cpu" if clock else "whole"] for turn in self.turns],
+            "rounds": [times[-1] for times in ends],
+            "later": [(times[-1] - times[0]) / (len(times) - 1) for times in ends],
             "accuracy": [turn["accuracies"][-1] for turn in self.turns],
         }
         return {"name": title, **{key: statistics.median(values) for key, values in measures.items()}}
@@ -116,10 +119,10 @@ def peers(task: Task, chosen: list[str]) -> list[tuple[Peer, Task]]:
     return [(peer, its) for peer, its in found if peer.script in ("bare", "ours") or peer.script in chosen]
 
 
-def show(results: list[dict[str, Any]]) -> None:
+def show(title: str, results: list[dict[str, Any]]) -> None:
     """Seconds, and each one's ratio to the bare loop and to tacit."""
     bare, ours = results[:2]
-    print(f"{'':38}{'whole':>18}{'rounds':>18}{'later round':>18}   accuracy")
+    print(f"{title:38}{'whole':>18}{'rounds':>18}{'later round':>18}   accuracy")
     for one in results:
         cells = [
             f"{one[key]:7.2f} {one[key] / bare[key]:5.2f}{one[key] / ours[key]:5.2f}"
@@ -149,11 +152,14 @@ def main() -> None:
         ):  # to and fro, so that no one always follows another
             peer.run(its)
             last = peer.turns[-1]
-            print(f"turn {turn + 1}: {last['name']} {last['whole']:.1f} s, rounds {last['ends'][-1]:.1f} s", flush=True)
+            print(
+                f"turn {turn + 1}: {last['name']} {last['whole']:.1f} s, rounds {last['ends'][-1][0]:.1f} s", flush=True
+            )
     print(f"\nmedians of {given.repeats}: seconds, ratio to the bare loop, ratio to tacit; torch {last['torch']}")
-    show([peer.result() for peer, _ in players])
+    for clock, title in enumerate(("wall", "processor")):
+        show(title, [peer.result(clock) for peer, _ in players])
     if given.json:
-        print(json.dumps({peer.result()["name"]: peer.turns for peer, _ in players}))
+        print(json.dumps({peer.result(0)["name"]: peer.turns for peer, _ in players}))
 
 
 if __name__ == "__main__":
