@@ -12,6 +12,7 @@ from torch.func import functional_call, vmap
 from tacit.core.rows import Rows
 from tacit.core.vectors import Layout
 from tacit.training.batches import Samples
+from tacit.training.channels import turn
 from tacit.training.losses import hits, losses
 
 AT_ONCE = 32_768  # samples of all rows together; more would not be faster
@@ -22,7 +23,7 @@ RowOutputs = Callable[[Tensor, Rows, Tensor], Tensor]  # (K, P), buffers, (K, n,
 @torch.no_grad()
 def evaluate(module: nn.Module, x: Tensor, y: Tensor, chunk: int = 1024) -> tuple[Tensor, Tensor]:
     """Each sample's loss and whether it was classified rightly, or its squared error. # (n,), (n,)"""
-    module.eval()
+    turn(module.eval())
     outputs = [module(part) for part in x.split(chunk)]
     pairs = [(losses(out, part), hits(out, part)) for out, part in zip(outputs, y.split(chunk), strict=True)]
     empty = x.new_zeros(0)

@@ -12,11 +12,13 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Variable
 from torch.func import functional_call, grad_and_value, vmap
 
 from tacit.core.rows import Rows, join, pick
 from tacit.core.vectors import Layout
 from tacit.training.batches import Batch
+from tacit.training.channels import turn
 from tacit.training.losses import hits, losses
 
 
@@ -39,34 +41,61 @@ def row_gradients(module: nn.Module, form: Literal["loop", "vmap"] = "loop") -> 
 
 
 class LoopedGradients:
-    """Plain autograd through the module, one row after another; nothing is padded."""
+    """Plain autograd through the module, one row after another; nothing is padded.
+
+    The parameters are views of one row and their gradients of another, so that one copy loads a model and one takes its
+    gradient. The kernels of convolutions lie apart (see `channels.py`).
+    """
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module = copy.deepcopy(module).train()
         self.layout = Layout.of(module)
+        self.row = self.layout.flatten(module)  # (P,)
+        self.slope = torch.zeros_like(self.row)  # (P,)
+        self.one = self.row.new_ones(())
+        self.parts, self.slopes = (list(self.layout.unflatten(row).values()) for row in (self.row, self.slope))
         self.parameters = self.layout.parameters(module)
-        self.row = self.layout.flatten(module)  # (P,), which the parameters share: one copy loads them all
-        for parameter, part in zip(self.parameters, self.layout.unflatten(self.row).values(), strict=True):
-            parameter.data = part
+        for parameter, part, slope in zip(self.parameters, self.parts, self.slopes, strict=True):
+            parameter.data, parameter.grad = part, slope
+        turned = {id(kernel) for kernel in turn(module)}
+        self.kernels = [k for k, parameter in enumerate(self.parameters) if id(parameter) in turned]
         self.buffers = {name: module.get_buffer(name) for name in self.layout.buffers}
 
     def __call__(self, w: Tensor, buffers: Rows, batch: Batch) -> Gradients:
-        rows = [self._row(w[k], pick(buffers, k), batch, k) for k in range(len(w))]
+        rows = [self._row(w[k], pick(buffers, k) if buffers else buffers, batch, k) for k in range(len(w))]
         if len(rows) == 1:
             return rows[0]
         return Gradients(*(join([row[i] for row in rows]) for i in range(4)))
 
     def _row(self, w: Tensor, buffers: Rows, batch: Batch, k: int) -> Gradients:
-        self.row.copy_(w)
-        for name, value in buffers.items():
-            self.buffers[name].copy_(value)
+        self._load(w, buffers)
         x, y = batch.row(k)
         output = self.module(x)
         loss = losses(output, y, "mean")
-        parts = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
-        g = torch.cat([part.reshape(-1) for part in parts])[None]
+        # What loss.backward() calls, without its checks: they take a tenth of a small model's step.
+        Variable._execution_engine.run_backward(
+            (loss,), (self.one,), False, False, (), allow_unreachable=True, accumulate_grad=True
+        )
         seen = {name: value.detach().clone()[None] for name, value in self.buffers.items()}
-        return Gradients(g, loss.detach().view(1, 1), hits(output, y).sum().view(1, 1), seen)
+        return Gradients(self._gradient(), loss.detach().view(1, 1), hits(output, y).sum().view(1, 1), seen)
+
+    def _load(self, w: Tensor, buffers: Rows) -> None:
+        self.row.copy_(w)
+        self.slope.zero_()
+        for k in self.kernels:
+            self.parameters[k].data.copy_(self.parts[k])
+            self.parameters[k].grad = None  # its gradient comes channels last, too, and is put in its place afterwards
+        for name, value in buffers.items():
+            self.buffers[name].copy_(value)
+
+    def _gradient(self) -> Tensor:
+        """A copy of what backward has added up, also where a gradient is no view of ours: a kernel's, for one."""
+        for parameter, slope in zip(self.parameters, self.slopes, strict=True):
+            if parameter.grad is not slope:
+                if parameter.grad is not None:
+                    slope.copy_(parameter.grad)
+                parameter.grad = slope
+        return self.slope.clone()[None]
 
 
 class VmappedGradients:

@@ -1,7 +1,8 @@
 """Local optimisers on rows: `init` makes the state, `update` returns the next parameters and state.
 
 Each is the rule of its `torch.optim` namesake. Inside `update` the float fields are (K, 1) columns, one value per row
-(see `core/rows.py`), so one call steps the clients of many runs.
+(see `core/rows.py`), so one call steps the clients of many runs. On a CPU, where rows come one by one, most rules have
+a second form with plain numbers and fewer passes over the row: `lean_update` finds it.
 
 >>> w, g = torch.ones(2, 3), torch.ones(2, 3)
 >>> rule = columns([SGD(lr=0.1), SGD(lr=0.5)], SGD, w)
@@ -13,14 +14,19 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tacit.core.errors import StudyError
+from tacit.core.fields import field_types
 from tacit.core.registry import Registered
-from tacit.core.rows import Rows, columns  # noqa: F401  (columns is for the example above)
+from tacit.core.rows import Rows, columns, join, pick, replaced  # noqa: F401  (columns is for the example above)
+
+Update = Callable[[Tensor, Tensor, Rows], tuple[Tensor, Rows]]
+LATE = 1e30  # a step by which beta^t is 0 for any beta below 1
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,34 @@ class Optimiser(Registered, family="optimisers", home="tacit.training.optimisers
     def step(self, w: Tensor, g: Tensor, state: Rows) -> tuple[Tensor, Rows]:
         """The rule itself; `update` has added the weight decay."""
 
+    def lean(self, w: Tensor, g: Tensor, state: Rows) -> tuple[Tensor, Rows]:
+        """`step` on one row where the float fields are plain numbers; equal to it up to rounding, and as pure."""
+        raise NotImplementedError
+
+
+def lean_update(rule: Optimiser, w: Tensor) -> Update:
+    """`rule.update`, or on a CPU its lean form, if it has one. Row by row: a row's bits do not depend on the others."""
+    if w.device.type != "cpu" or type(rule).lean is Optimiser.lean:
+        return rule.update
+    updates = [_plain_update(rule, k) for k in range(len(w))]
+    return updates[0] if len(updates) == 1 else lambda w, g, state: _apart(updates, w, g, state)
+
+
+def _plain_update(rule: Optimiser, k: int) -> Update:
+    """Row k's, with its numbers read once."""
+    names = [name for name, kind in field_types(type(rule)).items() if kind is float]
+    plain = replaced(rule, **{name: getattr(rule, name)[k].item() for name in names})
+    decay = plain.weight_decay
+    if decay is None:
+        return plain.lean
+    return lambda w, g, state: plain.lean(w, torch.add(g, w, alpha=decay), state)
+
+
+def _apart(updates: list[Update], w: Tensor, g: Tensor, state: Rows) -> tuple[Tensor, Rows]:
+    rows = [slice(k, k + 1) for k in range(len(updates))]
+    found = [update(w[k], g[k], pick(state, k)) for update, k in zip(updates, rows, strict=True)]
+    return torch.cat([row for row, _ in found]), join([own for _, own in found])
+
 
 @dataclass(frozen=True)
 class SGD(Optimiser, name="sgd"):
@@ -60,6 +94,9 @@ class SGD(Optimiser, name="sgd"):
 
     def step(self, w: Tensor, g: Tensor, state: Rows) -> tuple[Tensor, Rows]:
         return w - self.lr * g, state
+
+    def lean(self, w: Tensor, g: Tensor, state: Rows) -> tuple[Tensor, Rows]:
+        return torch.add(w, g, alpha=-self.lr), state
 
 
 @dataclass(frozen=True)
@@ -75,6 +112,10 @@ class Momentum(Optimiser, name="momentum"):
         v = g + self.momentum * state["v"]
         return w - self.lr * v, {"v": v}
 
+    def lean(self, w: Tensor, g: Tensor, state: Rows) -> tuple[Tensor, Rows]:
+        v = torch.add(g, state["v"], alpha=self.momentum)
+        return torch.add(w, v, alpha=-self.lr), {"v": v}
+
 
 @dataclass(frozen=True)
 class Nesterov(Optimiser, name="nesterov"):
@@ -89,6 +130,10 @@ class Nesterov(Optimiser, name="nesterov"):
         v = g + self.momentum * state["v"]
         return w - self.lr * (g + self.momentum * v), {"v": v}
 
+    def lean(self, w: Tensor, g: Tensor, state: Rows) -> tuple[Tensor, Rows]:
+        v = torch.add(g, state["v"], alpha=self.momentum)
+        return torch.add(w, torch.add(g, v, alpha=self.momentum), alpha=-self.lr), {"v": v}
+
 
 @dataclass(frozen=True)
 class Adagrad(Optimiser, name="adagrad"):
@@ -102,6 +147,10 @@ class Adagrad(Optimiser, name="adagrad"):
     def step(self, w: Tensor, g: Tensor, state: Rows) -> tuple[Tensor, Rows]:
         s = torch.addcmul(state["s"], g, g)
         return w - self.lr * g / (s.sqrt() + self.eps), {"s": s}
+
+    def lean(self, w: Tensor, g: Tensor, state: Rows) -> tuple[Tensor, Rows]:
+        s = torch.addcmul(state["s"], g, g)
+        return torch.addcdiv(w, g, s.sqrt().add_(self.eps), value=-self.lr), {"s": s}
 
 
 @dataclass(frozen=True)
@@ -141,3 +190,19 @@ class Adam(Optimiser, name="adam"):
         m = torch.lerp(state["m"], g, 1 / s1)
         v = torch.lerp(state["v"], g * g, 1 / s2)
         return w - self.lr * (m / v.sqrt().add_(self.eps)), {"m": m, "v": v, "s1": s1, "s2": s2}
+
+    def lean(self, w: Tensor, g: Tensor, state: Rows) -> tuple[Tensor, Rows]:
+        s1, s2 = 1 + self.beta1 * state["s1"].item(), 1 + self.beta2 * state["s2"].item()
+        w, m, v = w.clone(), state["m"].clone(), state["v"].clone()
+        # torch's kernel for all of it. Told that this is a late step, it corrects no bias: the weights 1 / s have.
+        torch._fused_adam_(
+            *([w], [g], [m], [v], [], [torch.full((), LATE)]),
+            lr=self.lr,
+            beta1=1 - 1 / s1,
+            beta2=1 - 1 / s2,
+            weight_decay=0.0,
+            eps=self.eps,
+            amsgrad=False,
+            maximize=False,
+        )
+        return w, {"m": m, "v": v, "s1": w.new_full((1, 1), s1), "s2": w.new_full((1, 1), s2)}

@@ -17,7 +17,7 @@ from tacit.core.errors import StudyError
 from tacit.core.rows import Rows, head, join, pick
 from tacit.training.batches import Counts, Plan, gather
 from tacit.training.gradients import GradientFunction
-from tacit.training.optimisers import Optimiser
+from tacit.training.optimisers import Optimiser, lean_update
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,14 @@ def train(block: Block, plans: Sequence[Plan], x: Tensor, y: Tensor, gradient: G
 def _take_steps(block: Block, plans: Sequence[Plan], x: Tensor, y: Tensor, gradient: GradientFunction) -> Block:
     """As many steps as every row has a batch for. This is the hot path: what is not the step's own maths waits."""
     w, buffers, work = block.w, block.buffers, block.work
+    update = lean_update(work.optimiser, w)
     tally: list[tuple[Tensor, Tensor, Counts]] = []
     for batches in zip(*plans, strict=True):
         batch = gather(x, y, batches)
         found = gradient(w, buffers, batch)
         g = block.rule.correct(found.g, w, block.sent, block.mine, work)
         check_gradient(g, w)
-        w, state = work.optimiser.update(w, g, work.state)
+        w, state = update(w, g, work.state)
         work = replace(work, steps=work.steps + 1, state=state)
         buffers = found.buffers
         tally.append((found.loss, found.hits, batch.counts))

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tacit.core.vectors import Layout
+from tacit.training.batches import Batch
+from tacit.training.channels import kernels, turn
+from tacit.training.evaluation import evaluate
+from tacit.training.gradients import row_gradients
+
+
+class Forgetful(nn.Linear):
+    """Clears its gradients as it runs."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        self.zero_grad()
+        return super().forward(input)
+
+
+class Idle(nn.Linear):
+    """Has a parameter that it does not use."""
+
+    def __init__(self) -> None:
+        super().__init__(192, 4)
+        self.spare = nn.Parameter(torch.ones(3))
+
+
+def frozen() -> nn.Module:
+    made = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 3), nn.Flatten(), nn.Linear(80, 4))
+    made[0].requires_grad_(False)
+    return made
+
+
+MODULES: dict[str, Callable[[], nn.Module]] = {
+    "dense": lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 7), nn.ReLU(), nn.Linear(7, 4)),
+    "convolutions": lambda: nn.Sequential(
+        nn.Conv2d(3, 6, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 5, 2), nn.Flatten(), nn.Linear(20, 4)
+    ),
+    "one by one": lambda: nn.Sequential(nn.Conv2d(3, 6, 1), nn.Flatten(), nn.Linear(384, 4)),
+    "batch norm": lambda: nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Flatten(), nn.Linear(216, 4)),
+    "group norm": lambda: nn.Sequential(nn.Conv2d(3, 6, 3), nn.GroupNorm(2, 6), nn.Flatten(), nn.Linear(216, 4)),
+    "forgetful": lambda: nn.Sequential(nn.Flatten(), Forgetful(192, 4)),
+    "idle": lambda: nn.Sequential(nn.Flatten(), Idle()),
+    "frozen": frozen,
+}
+
+
+def made(name: str, dtype: torch.dtype) -> nn.Module:
+    torch.manual_seed(0)
+    return MODULES[name]().to(dtype)
+
+
+def batch(dtype: torch.dtype, rows: int = 2, size: int = 6) -> Batch:
+    draw = torch.Generator().manual_seed(1)
+    x = torch.randn(rows, size, 3, 8, 8, generator=draw, dtype=dtype)
+    return Batch(x, torch.randint(0, 4, (rows, size), generator=draw), (size,) * rows)
+
+
+def rows_of(module: nn.Module, count: int = 2) -> tuple[Tensor, dict[str, Tensor]]:
+    layout = Layout.of(module)
+    row = layout.flatten(module)
+    w = torch.stack([row * (1 + k / 10) for k in range(count)])
+    return w, {name: torch.stack([value] * count) for name, value in layout.copy_buffers(module).items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", list(MODULES))
+def test_a_rows_gradient_is_that_of_the_module_with_its_parameters(name: str, dtype: torch.dtype) -> None:
+    module, data = made(name, dtype), batch(dtype)
+    w, buffers = rows_of(module)
+    found = row_gradients(module)(w, buffers, data)
+    layout = Layout.of(module)
+    for k in range(2):
+        layout.load(module, w[k], {name: value[k] for name, value in buffers.items()})
+        loss = functional.cross_entropy(module.train()(data.x[k]), data.y[k])
+        parts = torch.autograd.grad(loss, layout.parameters(module), materialize_grads=True)
+        g = torch.cat([part.reshape(-1) for part in parts])
+        torch.testing.assert_close(found.g[k], g, rtol=1e-4, atol=1e-5 if dtype == torch.float32 else 1e-12)
+        torch.testing.assert_close(found.loss[k, 0], loss.detach())
+
+
+@pytest.mark.parametrize("name", list(MODULES))
+def test_a_row_has_the_same_bits_alone_and_in_company(name: str) -> None:
+    module, data = made(name, torch.float32), batch(torch.float32)
+    w, buffers = rows_of(module)
+    together = row_gradients(module)(w, buffers, data)
+    for k in range(2):
+        one = Batch(data.x[k : k + 1], data.y[k : k + 1], data.counts[:1])
+        own = {name: value[k : k + 1] for name, value in buffers.items()}
+        assert torch.equal(row_gradients(module)(w[k : k + 1], own, one).g, together.g[k : k + 1])
+
+
+@pytest.mark.parametrize("name", list(MODULES))
+def test_the_next_step_changes_nothing_that_an_earlier_one_gave_or_took(name: str) -> None:
+    module, data = made(name, torch.float32), batch(torch.float32, rows=1)
+    gradient, (w, buffers) = row_gradients(module), rows_of(module, 1)
+    first = gradient(w, buffers, data)
+    held = [w, *buffers.values(), first.g, first.loss, first.hits, *first.buffers.values()]
+    copies = [value.clone() for value in held]
+    gradient(w - first.g, first.buffers, data)
+    assert all(torch.equal(a, b) for a, b in zip(held, copies, strict=True))
+
+
+def test_the_module_that_was_given_keeps_its_memory_format_and_its_gradients() -> None:
+    module = made("convolutions", torch.float32)
+    strides = [p.stride() for p in module.parameters()]
+    w, buffers = rows_of(module, 1)
+    row_gradients(module)(w, buffers, batch(torch.float32, rows=1))
+    assert [p.stride() for p in module.parameters()] == strides
+    assert all(p.grad is None for p in module.parameters())
+
+
+@pytest.mark.parametrize("name", ["convolutions", "one by one", "batch norm", "frozen"])
+def test_turned_kernels_have_their_channels_last_and_the_same_values(name: str) -> None:
+    module, other = made(name, torch.float32), made(name, torch.float32)
+    turned = turn(module)
+    assert len(turned) == sum(isinstance(part, nn.Conv2d) for part in module.modules())
+    assert all(kernel.is_contiguous(memory_format=torch.channels_last) for kernel in turned)
+    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))
+
+
+def test_kernels_are_turned_once() -> None:
+    module = made("convolutions", torch.float32)
+    places = [kernel.data_ptr() for kernel in turn(module)]
+    assert [kernel.data_ptr() for kernel in turn(module)] == places
+
+
+def test_a_model_with_group_norm_is_left_as_it_is() -> None:
+    assert kernels(made("group norm", torch.float32)) == []
+
+
+@pytest.mark.parametrize("name", list(MODULES))
+def test_a_model_is_as_good_with_turned_kernels(name: str) -> None:
+    module, plain, data = made(name, torch.float32), made(name, torch.float32), batch(torch.float32)
+    loss, hit = evaluate(module, data.x[0], data.y[0])
+    output = plain.eval()(data.x[0])
+    torch.testing.assert_close(loss, functional.cross_entropy(output, data.y[0], reduction="none").detach())
+    assert torch.equal(hit, output.argmax(1) == data.y[0])
