@@ -39,12 +39,13 @@ def run(
     workers: int | None = None,
     threads: int | None = None,
     on: str | None = None,
+    exact: bool = False,
     on_event: OnEvent | None = None,
 ) -> Results:
     """Runs a study, or the study in a file, into a folder (by default a new one under `runs/`), with its report.
 
     `workers` processes share the work, or as many as pay; `device="cuda:0,cuda:1"` uses two GPUs; `on` is the address
-    of a Ray cluster. The results are the same.
+    of a Ray cluster. The results are the same. `exact` keeps a GPU from rounding products to TF32.
     """
     from tacit.core.errors import StudyError
     from tacit.engines.planner import Places
@@ -53,7 +54,7 @@ def run(
 
     if folder is not None and (not isinstance(folder, str | Path) or not str(folder)):
         raise StudyError(f"expected a folder's name for the results, got {folder!r}")
-    study, places = Study.of(study), Places(device, workers, threads, on)
+    study, places = Study.of(study), Places(device, workers, threads, on, exact)
     place = Path(folder).expanduser() if folder is not None else new_folder(study)
     with _resumable(place):
         run_study(study, place, places, data=data, on_event=on_event or _listener())
@@ -68,13 +69,14 @@ def resume(
     workers: int | None = None,
     threads: int | None = None,
     on: str | None = None,
+    exact: bool = False,
     on_event: OnEvent | None = None,
 ) -> Results:
     """Goes on where the study in this folder was stopped, to the same bits as if it never was."""
     from tacit.engines.planner import Places
     from tacit.engines.runner import resume_study
 
-    place, places = Path(folder).expanduser(), Places(device, workers, threads, on)
+    place, places = Path(folder).expanduser(), Places(device, workers, threads, on, exact)
     with _resumable(place):
         resume_study(place, places, data=data, on_event=on_event or _listener())
     return _conclude(place)
@@ -88,13 +90,14 @@ def plan(
     workers: int | None = None,
     threads: int | None = None,
     on: str | None = None,
+    exact: bool = False,
 ) -> Plan:
     """What `run` would do with this study, and where; `print` shows it. Nothing is run or written."""
     from tacit.engines.planner import Places
     from tacit.engines.runner import plan_study
     from tacit.engines.study import Study
 
-    return plan_study(Study.of(study), Places(device, workers, threads, on), data=data)
+    return plan_study(Study.of(study), Places(device, workers, threads, on, exact), data=data)
 
 
 def _listener() -> OnEvent:

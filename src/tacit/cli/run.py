@@ -32,6 +32,7 @@ def run_command(
     workers: Annotated[int | None, typer.Option(help="Processes that share the work; by default as pays.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of each; by default 1, or all for a single run.")] = None,
     on: Annotated[str | None, typer.Option(help="A Ray cluster: ray, HOST:PORT or ray://HOST:PORT.")] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="On a GPU: float32 to the last digit, no TF32.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Show what would be done, and do nothing.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -45,7 +46,8 @@ def run_command(
     from tacit.report.plots import write_figures
 
     screen = display(quiet=quiet)
-    options: dict[str, Any] = {"data": data, "device": device, "workers": workers, "threads": threads, "on": on}
+    options: dict[str, Any] = {"data": data, "device": device, "workers": workers, "threads": threads}
+    options |= {"on": on, "exact": exact}
     if resume and (arguments or out):
         raise StudyError("--resume goes on with the study as it was; it takes no study file, overrides or --out")
     try:

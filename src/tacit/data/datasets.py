@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -99,8 +99,12 @@ class Diabetes(Bundled, name="diabetes"):
 
 @dataclass(frozen=True)
 class Mnist(Source, name="mnist"):
-    """70,000 handwritten digits of 28 x 28 pixels (LeCun, Cortes, Burges, 1998)."""
+    """70,000 handwritten digits of 28 x 28 pixels (LeCun, Cortes, Burges, 1998).
 
+    Pixels are numbers from 0 to 1, or, `pixels: signed`, from -1 to 1.
+    """
+
+    pixels: Literal["unit", "signed"] = "unit"
     site: ClassVar[str] = "https://ossci-datasets.s3.amazonaws.com/mnist/"
     checksums: ClassVar[dict[str, str]] = {
         "train-images-idx3-ubyte.gz": "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
@@ -114,7 +118,7 @@ class Mnist(Source, name="mnist"):
         x, y, test_x, test_y = (
             read_idx(self._file(name, folder, on_event), 3 if "images" in name else 1) for name in self.checksums
         )
-        images = [to_pixels(part[:, None]) for part in (x, test_x)]
+        images = [to_pixels(part[:, None], self.pixels) for part in (x, test_x)]
         return Dataset(self.name, images[0], to_labels(y), images[1], to_labels(test_y), self.labels)
 
     def _file(self, name: str, folder: Path | None, on_event: OnEvent) -> Path:
@@ -141,8 +145,12 @@ class FashionMnist(Mnist, name="fashion_mnist"):
 
 @dataclass(frozen=True)
 class Cifar10(Source, name="cifar10"):
-    """60,000 colour pictures of 32 x 32 pixels, 10 classes (Krizhevsky, 2009)."""
+    """60,000 colour pictures of 32 x 32 pixels, 10 classes (Krizhevsky, 2009).
 
+    Pixels are numbers from 0 to 1, or, `pixels: signed`, from -1 to 1.
+    """
+
+    pixels: Literal["unit", "signed"] = "unit"
     remote: ClassVar[Remote] = Remote(
         "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "md5:c58f30108f718f92721af3b95e74349a"
     )
@@ -153,7 +161,8 @@ class Cifar10(Source, name="cifar10"):
 
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
         (x, y), (test_x, test_y) = self._parquet(folder) or self._batches(folder, on_event)
-        return Dataset(self.name, to_pixels(x), to_labels(y), to_pixels(test_x), to_labels(test_y), self.labels)
+        images = [to_pixels(part, self.pixels) for part in (x, test_x)]
+        return Dataset(self.name, images[0], to_labels(y), images[1], to_labels(test_y), self.labels)
 
     def _parquet(self, folder: Path | None) -> Any:
         files = [find_file(folder, self.name, [f"{part}.parquet"]) for part in ("train", "test")]
@@ -218,6 +227,11 @@ def find_or_fetch(folder: Path | None, dataset: str, names: Sequence[str], remot
         raise DataError(f"neither {folder} nor {folder / dataset} holds {' or '.join(names)}, and {error}") from None
 
 
-def to_pixels(images: NDArray[np.uint8]) -> Tensor:
-    """Bytes as floats from 0 to 1."""
-    return torch.from_numpy(images.astype(np.float32)).div_(255)
+def to_pixels(images: NDArray[np.uint8], pixels: str = "unit") -> Tensor:
+    """Bytes as floats from 0 to 1, or, signed, from -1 to 1.
+
+    >>> to_pixels(np.array([0, 51, 255], dtype=np.uint8), "signed")
+    tensor([-1.0000, -0.6000,  1.0000])
+    """
+    floats = torch.from_numpy(images.astype(np.float32)).div_(255)
+    return floats.sub_(0.5).mul_(2) if pixels == "signed" else floats

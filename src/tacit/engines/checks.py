@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tacit.core.errors import StudyError
 from tacit.data.tables import Table
-from tacit.engines.environment import machine_memory
+from tacit.engines.places import machine_memory
 from tacit.federated.algorithms.clustered import Clustered
 from tacit.federated.algorithms.fednova import FedNova
 from tacit.federated.algorithms.fedplus import FedPlus

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -48,14 +47,6 @@ def read_environment(folder: Path) -> list[dict[str, Any]]:
 
 def _device(name: str) -> str:
     return torch.cuda.get_device_name(name) if name.startswith("cuda") else name
-
-
-def machine_memory() -> int | None:
-    """This machine's memory in bytes, where the system tells it."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # Windows
-        return None
 
 
 def _version(name: str) -> str | None:

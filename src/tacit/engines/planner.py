@@ -53,6 +53,7 @@ class Places:
     workers: int | None = None
     threads: int | None = None
     on: str | None = None  # a Ray cluster
+    exact: bool = False  # on a GPU, no TF32
 
     def __post_init__(self) -> None:
         for name in ("workers", "threads"):

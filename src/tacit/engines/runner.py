@@ -90,7 +90,7 @@ def _play(study: Study, loaded: Data, folder: Path, places: Places, on_event: On
     complete = False
     try:
         if plan.blocks:
-            _execute(plan, _tasks(plan, named, key), loaded[0], recorder)
+            _execute(plan, _tasks(plan, named, key, exact=places.exact), loaded[0], recorder)
         complete = True
     finally:
         recorder.close(complete=complete)
@@ -111,7 +111,7 @@ def _plan(named: Sequence[Named], places: Places, loaded: Data, done: Sequence[s
     return make_plan(named, places, Estimator(*loaded), tuple(done))
 
 
-def _tasks(plan: Plan, named: Sequence[Named], key: str) -> list[Task]:
+def _tasks(plan: Plan, named: Sequence[Named], key: str, *, exact: bool) -> list[Task]:
     """The blocks as those who play them get them; the more of these, the more seldom each one is saved."""
     runs, every = dict(named), CHECKPOINT_SECONDS * (plan.workers or 1)
     return [
@@ -122,6 +122,7 @@ def _tasks(plan: Plan, named: Sequence[Named], key: str) -> list[Task]:
             at_once=block.at_once if plan.devices != ("cpu",) and block.at_once < block.rows else None,
             every=every,
             device=plan.devices[0],
+            exact=exact,
         )
         for block in plan.blocks
     ]

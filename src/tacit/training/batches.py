@@ -30,11 +30,12 @@ class Packed:
 
 @dataclass(frozen=True)
 class Samples:
-    """All samples that rows are trained on. Pictures may be bytes: `scale` is what a float is times."""
+    """All samples that rows are trained on. Pictures may be bytes: a float is byte / scale, or 2 (byte / scale) - 1."""
 
     x: Tensor  # (n, ...)
     y: Tensor  # (n,), or (n, classes) where targets are soft
     scale: float = 1.0
+    signed: bool = False  # from -1 to 1, not from 0
     packed: bool = False  # pictures are channels-last, as `fused.py` has them
     channels: int = 0  # that they have, if so
 
@@ -43,15 +44,18 @@ class Samples:
         """As bytes, where every number is a whole number of 255ths: a fourth of the memory."""
         if x.dtype != torch.float32 or not x.numel():
             return cls(x, y)
-        bytes = cls((x * 255).round().clamp(0, 255).to(torch.uint8), y, 255.0)
-        return bytes if torch.equal(bytes.take(slice(None)), x) else cls(x, y)
+        signed = bool(x.min() < 0)
+        pixels = (x + 1) / 2 if signed else x
+        made = cls((pixels * 255).round().clamp(0, 255).to(torch.uint8), y, 255.0, signed)
+        return made if torch.equal(made.take(slice(None)), x) else cls(x, y)
 
     def take(self, index: Tensor | slice) -> Tensor:
         """The features of these samples, as floats, in whatever order they are kept."""
         found = self.x[index]
         if self.x.dtype != torch.uint8:
             return found
-        return found.float() / torch.full((), self.scale, device=found.device)  # by a tensor, so that it is a division
+        pixels = found.float() / torch.full((), self.scale, device=found.device)  # by a tensor: a true division
+        return (pixels - 0.5) * 2 if self.signed else pixels
 
     def features(self, index: Tensor | slice) -> Tensor:
         """The features of these samples, as the data set has them."""

@@ -148,7 +148,7 @@ def take_batch(samples: Samples, stage: Stage, active: int) -> Batch:
     block = min(1024, max(32, 1 << (size - 1).bit_length()))
     kernels.take_batch[(active * width, -(-size // block))](
         *(samples.x, samples.y, stage.plan, stage.counts, stage.step, x, y, counts),
-        *(stage.plan.shape[1], width, size), SCALE=samples.scale, BLOCK=block,
+        *(stage.plan.shape[1], width, size), SCALE=samples.scale, SIGNED=samples.signed, BLOCK=block,
     )  # fmt: skip
     return Batch(x, y, counts, samples.packed)
 

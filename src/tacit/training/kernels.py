@@ -19,7 +19,8 @@ import triton.language as tl
 
 @triton.jit
 def take_batch(
-    pool, y_pool, plan, counts, step, x, y, count, stride, width, size, SCALE: tl.constexpr, BLOCK: tl.constexpr
+    pool, y_pool, plan, counts, step, x, y, count, stride, width, size,
+    SCALE: tl.constexpr, SIGNED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """x[k, b] = pool[plan[step, k, b]] / SCALE, y and count likewise. Grid: (rows x width, parts of a sample)."""
     sample, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -29,6 +30,8 @@ def take_batch(
     value = tl.load(pool + index * size + at, mask=at < size, other=0).to(tl.float32)
     if SCALE != 1:
         value = tl.math.div_rn(value, tl.full((BLOCK,), SCALE, tl.float32))
+    if SIGNED:
+        value = (value - 0.5) * 2
     tl.store(x + sample * size + at, value, mask=at < size)
     if part == 0:
         tl.store(y + sample, tl.load(y_pool + index))

@@ -39,6 +39,7 @@ class Task:
     at_once: int | None  # rows that are trained together; None: as the device suggests
     every: float  # seconds between checkpoints, at least
     device: str = "cpu"
+    exact: bool = False  # on a GPU, no TF32
     saved: bytes | None = None  # where to go on
     memories: Path | None = None  # a folder for clients' memories, if checkpoints are written as soon as they are made
 
@@ -145,7 +146,9 @@ def _restored(task: Task, datasets: Mapping[str, Dataset]) -> Simulation:
     first = task.runs[0][1]
     public = None if first.public is None else datasets[str(plain(first.public))]
     data = datasets[str(plain(first.dataset))]
-    simulation = Simulation(task.runs, data, public, device=task.device, block=task.at_once, folder=task.memories)
+    simulation = Simulation(
+        task.runs, data, public, device=task.device, block=task.at_once, folder=task.memories, tf32=not task.exact
+    )
     known = checkpoint.decode(task.saved)["runs"] if task.saved else {}
     for state in simulation.states:
         if state.id in known:
