@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,11 @@ class LabelsPerParty(Split, name="labels_per_party"):
 
     Labels are dealt at random, those held by the fewest clients first, so that counts that add up to the number of
     classes give every label to one client. A label's samples are divided evenly among the clients that hold it.
+    `deal: in_order` gives the first client the first labels, the next one the next, and so on round the classes.
     """
 
     labels: int | tuple[int, ...] = 2
+    deal: Literal["random", "in_order"] = "random"
 
     def assign(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
         classes = np.unique(labels)
@@ -44,7 +47,8 @@ class LabelsPerParty(Split, name="labels_per_party"):
             raise DataError(f"labels_per_party.labels: {counts} cover {sum(counts)} of {classes} labels; deal out more")
         held, holders = np.zeros((clients, classes), dtype=bool), np.zeros(classes, dtype=np.int64)
         for client, count in enumerate(counts):
-            chosen = np.lexsort((rng.random(classes), holders))[:count]
+            order = np.arange(classes) if self.deal == "in_order" else rng.random(classes)
+            chosen = np.lexsort((order, holders))[:count]
             held[client, chosen] = True
             holders[chosen] += 1
         return held
