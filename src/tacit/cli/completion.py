@@ -15,6 +15,16 @@ def complete_family(incomplete: str) -> list[str]:
     return [name for name in families() if name.startswith(incomplete)]
 
 
+def complete_device(incomplete: str) -> list[str]:
+    """What `--device` takes; which GPUs there are is not looked up, since that takes torch seconds."""
+    return [name for name in ("cpu", "cuda", "cuda:0", "cuda:0,cuda:1") if name.startswith(incomplete)]
+
+
+def complete_cluster(incomplete: str) -> list[str]:
+    """What `--on` takes."""
+    return [name for name in ("ray", "ray://") if name.startswith(incomplete)]
+
+
 def complete_study(ctx: typer.Context, incomplete: str) -> list[str]:
     """An argument of `tacit run`: a study file, or `key=value`."""
     return complete([str(word) for word in (ctx.params.get("arguments") or ())], incomplete)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit.cli.completion import complete_cluster, complete_device
 from tacit.cli.options import Data, Json, Quiet, StudyArguments
 from tacit.cli.signals import Terminated, terminable
 from tacit.core.errors import StudyError
@@ -28,10 +29,15 @@ def run_command(
     resume: Annotated[Path | None, typer.Option(help="Go on with the study in this folder.")] = None,
     out: Annotated[Path | None, typer.Option(help="The folder for the results; by default a new one in runs/.")] = None,
     data: Data = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or several GPUs, cuda:0,cuda:1.")] = "cpu",
+    device: Annotated[
+        str, typer.Option(help="cpu, cuda, or several GPUs, cuda:0,cuda:1.", autocompletion=complete_device)
+    ] = "cpu",
     workers: Annotated[int | None, typer.Option(help="Processes that share the work; by default as pays.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of each; by default 1, or all for a single run.")] = None,
-    on: Annotated[str | None, typer.Option(help="A Ray cluster: ray, HOST:PORT or ray://HOST:PORT.")] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(help="A Ray cluster: ray, HOST:PORT or ray://HOST:PORT.", autocompletion=complete_cluster),
+    ] = None,
     exact: Annotated[bool, typer.Option("--exact", help="On a GPU: float32 to the last digit, no TF32.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Show what would be done, and do nothing.")] = False,
     as_json: Json = False,

@@ -29,7 +29,7 @@ def note_environment(folder: Path, plan: Plan) -> None:
         "machine": f"{platform.system()} {platform.machine()}",
         "device": plan.devices[0] if plan.on else ", ".join(_device(name) for name in plan.devices),
         "threads": plan.threads or torch.get_num_threads(),
-        "place": plan.place.partition(",")[0],
+        "place": "a Ray cluster" if plan.on else plan.place.partition(",")[0],
     }
     if not known or known[-1] != here:
         with replacing(folder / "environment.json") as file:

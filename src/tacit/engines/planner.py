@@ -198,6 +198,8 @@ def _placed(plan: Plan, places: Places, runs: tuple[Named, ...], estimator: Esti
         data = {str(plain(source)) for _, run in runs for source in (run.dataset, run.public) if source is not None}
         needed = sum(size_of(estimator.datasets[key]) for key in data)
         reason = _stuck(runs, needed, shared=not places.on)
+        if reason and places.on and places.devices != ("cpu",):
+            raise StudyError(f"{reason}, without --on")
         if reason:
             return replace(plan, devices=plan.devices[:1], on=None, why=reason, caution=reason)
         if places.on:

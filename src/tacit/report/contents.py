@@ -77,7 +77,9 @@ def _table(results: Results, metric: str, title: str) -> dict[str, Any]:
     A cell of which a run is still going, or not begun, says so and is not compared.
     """
     central = [name for name in dict.fromkeys(results.names.values()) if is_reference(name)]
-    means = results.table(metric).drop(index=central if len(central) < len(set(results.names.values())) else [])
+    means = results.table(metric)
+    if len(central) < len(set(results.names.values())):
+        means = means.drop(index=central, errors="ignore")  # they may not have begun
     means = means.dropna(axis=1, how="all").round(4)  # what a reader cannot tell apart is no difference
     deviations, lowest, going = results.table(metric, "std"), metric in LOWEST_IS_BEST, _going(results)
     done = means.where(~pd.DataFrame({c: [(n, c) in going for n in means.index] for c in means}, index=means.index))

@@ -48,6 +48,18 @@ def test_json_is_for_machines_and_quiet_is_quiet(tmp_path: Path) -> None:
     assert "report: q/report.html" in again.stdout
 
 
+def test_a_plan_is_shown_and_nothing_is_done(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(SMALL)
+    said = tacit("run", "s.yaml", "--plan", cwd=tmp_path)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert said.stdout.startswith("2 runs in 2 blocks, ")
+    found = json.loads(tacit("run", "s.yaml", "--plan", "--workers", "2", "--json", cwd=tmp_path).stdout)
+    assert (found["workers"], found["threads"], len(found["blocks"])) == (2, 1, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["s.yaml"]
+    tacit("run", "s.yaml", "--out", "done", "--quiet", cwd=tmp_path)
+    assert tacit("run", "--resume", "done", "--plan", cwd=tmp_path).stdout == "nothing is left to do\n"
+
+
 def test_new_writes_a_study_that_runs(tmp_path: Path) -> None:
     assert tacit("new", "mine.yaml", cwd=tmp_path).returncode == 0
     text = (tmp_path / "mine.yaml").read_text()

@@ -29,6 +29,8 @@ def test_bash_completes_names_families_and_commands(tmp_path: Path) -> None:
     assert offered(tmp_path, "run", "algorithm", "=", "fedp") == ["fedplus", "fedprox", "fedprox_adaptive"]
     assert offered(tmp_path, "list", "sp") == ["splits"]
     assert offered(tmp_path, "ru") == ["run"]
+    assert offered(tmp_path, "run", "--device", "c")[:2] == ["cpu", "cuda"]
+    assert offered(tmp_path, "run", "--on", "ra")[0] == "ray"
 
 
 def test_study_files_folders_and_settings_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

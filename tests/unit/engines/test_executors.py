@@ -23,7 +23,7 @@ import tacit
 from tacit.core.errors import MissingDependencyError, StudyError
 from tacit.core.events import Event, RoundFinished, RunFinished, StudyStarted, Warned
 from tacit.engines.checkpoint import Checkpoints, block_state
-from tacit.engines.executors.block import Task
+from tacit.engines.executors.block import Played, Saved, Task
 from tacit.engines.history import read_lines
 from tacit.engines.recorder import RETRIES, Recorder
 from tacit.engines.study import Study
@@ -175,6 +175,22 @@ def test_a_block_that_loses_its_worker_too_often_is_named(tmp_path: Path) -> Non
         recorder.retry(task, "a worker process was killed")
     recorder.close(complete=False)
     assert len(heard.of(Warned)) == RETRIES
+
+
+def test_nothing_is_recorded_that_builds_on_a_lost_round(tmp_path: Path) -> None:
+    named = [("000-x", Study(**FAST).runs()[0])]
+    recorder = Recorder(tmp_path, named, Checkpoints(tmp_path, "key"), Listener())
+
+    def played(round: int) -> Played:
+        return Played({"run": "000-x", "round": round}, 0.1)
+
+    for message in (played(1), played(1), played(3), Saved({"000-x": 3}, b"three")):
+        recorder.take(0, message)
+    assert recorder.saved(0) is None
+    recorder.take(0, Saved({"000-x": 1}, b"one"))
+    assert recorder.saved(0) == b"one"
+    recorder.close(complete=True)
+    assert [line["round"] for line in read_lines(tmp_path / "history.jsonl")] == [1]
 
 
 RUNS = [str(k) for k in range(6)]

@@ -16,7 +16,7 @@ from tacit.core.events import Event, RoundFinished, RunFinished, Warned
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 pytest.importorskip("ray")
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 STUDY = {
     "dataset": "digits",

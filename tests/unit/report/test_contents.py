@@ -13,6 +13,7 @@ from playground import COMPARED
 
 import tacit
 from tacit.core.errors import DataError
+from tacit.engines.history import read_lines
 from tacit.report import curves
 from tacit.report.contents import contents
 from tacit.report.curves import chart_data
@@ -214,6 +215,24 @@ def test_a_study_that_has_just_begun_has_a_page(results: tacit.Results, tmp_path
     page = contents(half)
     assert 0 < page["done"] < page["runs"]
     assert half.write_report().exists()
+
+
+@pytest.mark.parametrize("chosen", ["references", "methods", "one run", "first rounds"])
+def test_runs_may_begin_in_any_order(results: tacit.Results, tmp_path: Path, chosen: str) -> None:
+    """Workers take the largest first, which may be the references."""
+    copy_study(results, tmp_path)
+    central = {run for run, one in results.runs.items() if one.centralised}
+    wanted = {
+        "references": lambda line: line["run"] in central,
+        "methods": lambda line: line["run"] not in central,
+        "one run": lambda line: line["run"] == list(results.runs)[4],
+        "first rounds": lambda line: line["round"] == 1,
+    }[chosen]
+    lines = [line for line in read_lines(results.folder / "history.jsonl") if wanted(line)]
+    (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = contents(tacit.Results(tmp_path))
+    assert page["done"] == len({line["run"] for line in lines if line["status"] != "running"})
+    assert tacit.Results(tmp_path).write_report().exists()
 
 
 def test_versions_are_those_of_the_run_and_not_of_the_report(results: tacit.Results, tmp_path: Path) -> None:

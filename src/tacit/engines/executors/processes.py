@@ -38,6 +38,14 @@ class Worker:
     pipe: Connection
     device: str
     task: Task | None = None
+    torn: bool = False  # whether a message was read in part, so that no more can be
+
+    def hear(self) -> Any:
+        """Its next message."""
+        self.torn = True  # if an interrupt comes in the middle
+        message = self.pipe.recv()
+        self.torn = False
+        return message
 
 
 def play(plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], recorder: Recorder) -> None:
@@ -60,10 +68,11 @@ class Pool:
         steps = {block.index: block.steps for block in plan.blocks}
         self.waiting = sorted(tasks, key=lambda task: steps[task.index])  # the largest is taken first, from the end
         self.datasets = {key: shared(data) for key, data in packed(tasks, datasets).items()}
-        count = plan.workers or 1
-        self.workers = [self._start(plan.devices[k % len(plan.devices)]) for k in range(count)]
+        self.workers: list[Worker] = []
 
     def play(self) -> None:
+        for k in range(self.plan.workers or 1):
+            self._start(self.plan.devices[k % len(self.plan.devices)])
         while self.waiting or any(worker.task for worker in self.workers):
             for worker in self._ready(None):
                 self._listen(worker)
@@ -72,6 +81,7 @@ class Pool:
         """Asks workers to stop after their round, and hears them out."""
         self.waiting.clear()
         for worker in self.workers:
+            worker.task = None if worker.torn else worker.task
             with suppress(*GONE):
                 worker.pipe.send(None)
         end = time.monotonic() + PATIENCE
@@ -89,12 +99,12 @@ class Pool:
                 worker.process.kill()
 
     def _ready(self, seconds: float | None) -> list[Worker]:
-        found = set(wait([worker.pipe for worker in self.workers], seconds))
+        found = set(wait([worker.pipe for worker in self.workers if not worker.torn], seconds))
         return [worker for worker in self.workers if worker.pipe in found]
 
     def _hear_out(self, worker: Worker) -> None:
         try:
-            message = worker.pipe.recv()
+            message = worker.hear()
         except GONE:
             message, worker.task = None, None
             self.workers.remove(worker)
@@ -105,7 +115,7 @@ class Pool:
 
     def _listen(self, worker: Worker) -> None:
         try:
-            message = worker.pipe.recv()
+            message = worker.hear()
         except GONE:
             self._replace(worker)
             return
@@ -131,22 +141,23 @@ class Pool:
     def _replace(self, worker: Worker) -> None:
         """Another process in place of one that has died; its block goes on from its checkpoint."""
         worker.process.join(PATIENCE)
+        worker.pipe.close()
         self.workers.remove(worker)
         why = _cause(worker.process.exitcode)
         if worker.task:
             self.waiting.append(worker.task)
         if self.waiting:
             self.recorder.retry(self.waiting[-1], why)
-            self.workers.append(self._start(worker.device))
+            self._start(worker.device)
 
-    def _start(self, device: str) -> Worker:
+    def _start(self, device: str) -> None:
         context = torch.multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=work, args=(theirs, self.datasets, self.plan.threads), daemon=True)
         with _no_main():
             process.start()
         theirs.close()  # so that the end of the process is the end of the pipe
-        return Worker(process, ours, device)
+        self.workers.append(Worker(process, ours, device))
 
 
 def work(pipe: Connection, datasets: Mapping[str, Dataset], threads: int | None) -> None:

@@ -108,19 +108,19 @@ class Crew:
         self.plan, self.recorder = plan, recorder
         kind = "CPU" if plan.devices == ("cpu",) else "GPU"
         room = int(ray.cluster_resources().get(kind, 0))
-        count = min(plan.workers or max(room, 1), len(tasks))
+        self.count = min(plan.workers or max(room, 1), len(tasks))
         steps = {block.index: block.steps for block in plan.blocks}
-        slower = 1 if plan.workers else count  # as the plan could not know how many would be saved in turn
+        slower = 1 if plan.workers else self.count  # as the plan could not know how many would be saved in turn
         tasks = [replace(task, every=task.every * slower) for task in tasks]
         self.waiting = sorted(tasks, key=lambda task: steps[task.index])  # the largest is taken first, from the end
         self.kind = ray.remote(num_cpus=1, num_gpus=int(kind == "GPU"), max_restarts=0)(Player)
         self.data = ray.put({key: _as_arrays(data) for key, data in packed(tasks, datasets).items()})
         self.workers: list[Worker] = []
         self.calls: dict[Any, Worker] = {}  # what each has been asked, by Ray's reference to its answer
-        for _ in range(count):
-            self._start()
 
     def play(self) -> None:
+        for _ in range(self.count):
+            self._start()
         heard, told = time.monotonic(), False
         while self.waiting or any(worker.task for worker in self.calls.values()):
             for call in ray.wait(list(self.calls), timeout=1.0)[0]:
