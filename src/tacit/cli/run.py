@@ -33,7 +33,7 @@ def run_command(
         str, typer.Option(help="cpu, cuda, or several GPUs, cuda:0,cuda:1.", autocompletion=complete_device)
     ] = "cpu",
     workers: Annotated[int | None, typer.Option(help="Processes that share the work; by default as pays.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of each; by default 1, or all for a single run.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads that compute one client; by default 1.")] = None,
     on: Annotated[
         str | None,
         typer.Option(help="A Ray cluster: ray, HOST:PORT or ray://HOST:PORT.", autocompletion=complete_cluster),

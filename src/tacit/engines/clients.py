@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from tacit.federated.algorithm import Algorithm
 from tacit.federated.algorithms.fedavg import FedAvg
 from tacit.models.model import make_module
 from tacit.training.batches import Packed, Plan, Samples, gather, pack_epochs, plan_epochs
+from tacit.training.gradients import GradientFunction
 from tacit.training.trainer import Block, Work, train
 
 if TYPE_CHECKING:
@@ -73,8 +75,8 @@ def work(simulation: Simulation, jobs: Sequence[Job]) -> list[Reply | None]:
     return replies_of(start(simulation, jobs))
 
 
-def start(simulation: Simulation, jobs: Sequence[Job]) -> Started:
-    """Sets these clients to work."""
+def start(simulation: Simulation, jobs: Sequence[Job], gradient: GradientFunction | None = None) -> Started:
+    """Sets these clients to work; with a gradient function of its own, beside other clients."""
     states = [state for state, _ in jobs]
     sent = join([broadcast(state, client) for state, client in jobs])
     mine = join([memory_of(state, client) for state, client in jobs])
@@ -83,8 +85,9 @@ def start(simulation: Simulation, jobs: Sequence[Job]) -> Started:
     if any(state.run.initial == "different" and not state.round for state in states):
         w = join([_start(simulation, job, w[k : k + 1]) for k, job in enumerate(jobs)])
     buffers = join([pick(state.buffers, None) for state in states])
-    with simulation.seeded(states[0], "training", jobs[0][1]):
-        full = _full_gradients(simulation, jobs, sent["x"], buffers) if view.needs_full_gradient else None
+    own = gradient or simulation.gradient
+    with nullcontext() if gradient else simulation.seeded(states[0], "training", jobs[0][1]):
+        full = _full_gradients(simulation, jobs, sent["x"], buffers, own) if view.needs_full_gradient else None
         task = _work_of(jobs, w, begun, full)
         block = Block(w, task, view, sent, mine, buffers, *[torch.zeros_like(task.steps)] * 3)
         samples = simulation.pool.train
@@ -92,7 +95,7 @@ def start(simulation: Simulation, jobs: Sequence[Job]) -> Started:
             packed = [simulation.plans.take(state, client) for state, client in jobs]
             return Started(jobs, view, simulation.trainer.train(block, packed), [len(plan) for plan in packed])
         plans = [plan_of(job, simulation.device) for job in jobs]
-        done = train(block, plans, samples.x, samples.y, simulation.gradient)
+        done = train(block, plans, samples.x, samples.y, own)
     return Started(jobs, view, done, [len(plan) for plan in plans])
 
 
@@ -202,14 +205,16 @@ def _start(simulation: Simulation, job: Job, w: Tensor) -> Tensor:
     return simulation.layout.flatten(module).to(w)[None]
 
 
-def _full_gradients(simulation: Simulation, jobs: Sequence[Job], x: Tensor, buffers: Rows) -> Tensor:
+def _full_gradients(
+    simulation: Simulation, jobs: Sequence[Job], x: Tensor, buffers: Rows, gradient: GradientFunction
+) -> Tensor:
     samples, parts = simulation.pool.train, [state.train[client] for state, client in jobs]
     if simulation.trainer is None:
-        return simulation.gradient(x, buffers, gather(samples.x, samples.y, [part.to(x.device) for part in parts])).g
+        return gradient(x, buffers, gather(samples.x, samples.y, [part.to(x.device) for part in parts])).g
     total = torch.zeros_like(x)
     counts = x.new_tensor([[max(len(part), 1)] for part in parts])
     for first in range(0, max(map(len, parts)), FULL):  # the mean over all samples is the mean of parts, weighted
         some = [part[first : first + FULL] for part in parts]
         sizes = x.new_tensor([[len(part)] for part in some])
-        total += simulation.gradient(x, buffers, samples.batch(some)).g * (sizes / counts)
+        total += gradient(x, buffers, samples.batch(some)).g * (sizes / counts)
     return total

@@ -47,6 +47,7 @@ class RunCost:
     row: int
     held: int
     seconds: float
+    step: float  # seconds of one step's arithmetic
 
 
 class Estimator:
@@ -74,7 +75,8 @@ class Estimator:
         samples = sum(run.epochs_of(k) * size for k, size in enumerate(sizes)) * rows / run.clients
         passes = 3 * samples + len(data.test_x) + sum(sizes) * run.local_test  # backward is two forward passes
         seconds = STEP * (steps + 2) + passes * model.operations / RATE
-        return RunCost(rows, steps, steps * run.rounds, number * row, number * held, seconds * run.rounds)
+        step = 3 * batch * model.operations / RATE
+        return RunCost(rows, steps, steps * run.rounds, number * row, number * held, seconds * run.rounds, step)
 
     def data_bytes(self, runs: Sequence[Run]) -> int:
         """What the samples of these runs' data sets take, each once."""

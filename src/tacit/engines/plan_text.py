@@ -19,6 +19,7 @@ def plan_text(plan: Plan) -> str:
         return "nothing is left to do"
     runs, steps = sum(len(block.runs) for block in plan.blocks), sum(block.steps for block in plan.blocks)
     threads = "" if plan.threads is None else f", with {_count(plan.threads, 'thread')} each"
+    threads += f", {plan.beside} clients side by side" if plan.beside > 1 else ""
     lines = [
         f"{_count(runs, 'run')} in {_count(len(plan.blocks), 'block')}, {_count(steps, 'local step')}",
         f"in {plan.place}{threads}: {plan.why}",

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import torch
-
 from tacit.core.errors import StudyError, shown
 from tacit.core.registry import import_object
 from tacit.core.rows import batch_key
@@ -29,6 +27,7 @@ from tacit.models.own import OWN
 START = 4.0  # seconds that a worker process takes to start, about
 PROCESS = 400 << 20  # bytes that it takes before it has done anything
 SHARE = 0.8  # of the free memory that is planned with
+WORTHWHILE = 1e-3  # seconds of arithmetic in a step; with less, threads wait for each other's Python
 
 
 @dataclass(frozen=True)
@@ -81,6 +80,7 @@ class Plan:
     threads: int | None  # of each; None: as many as torch takes
     on: str | None
     why: str  # it is so
+    beside: int = 1  # clients that each process trains side by side, one thread each
     caution: str | None = None  # why it is not as was asked
 
     @property
@@ -123,9 +123,23 @@ def make_plan(runs: Sequence[Named], places: Places, estimator: Estimator, done:
         room = None if places.on else _room(places.devices)
         blocks = [fitted(block, max(costs[run].row for run in block.runs), room) for block in blocks]
     blocks.sort(key=lambda block: block.index)
-    one_each = 1 if cpu and len(runs) > 1 else None
-    made = Plan(tuple(blocks), places.devices, 0, places.threads or one_each, places.on, "")
-    return _placed(made, places, tuple(left), estimator)
+    made = Plan(tuple(blocks), places.devices, 0, places.threads or (1 if cpu else None), places.on, "")
+    placed = _placed(made, places, tuple(left), estimator)
+    return _beside(placed, list(costs.values()), single=len(runs) == 1) if cpu and not places.threads else placed
+
+
+def _beside(plan: Plan, costs: Sequence[RunCost], *, single: bool) -> Plan:
+    """Clients side by side on the cores that workers leave, if their steps are long enough for threads to pay.
+
+    Every client is computed by one thread, so that the number of cores changes nothing but the time. Only a single run
+    with fewer clients than there are cores gives each of them several threads.
+    """
+    spare = 1 if plan.on else max(1, cores() // max(plan.workers or 1, 1))
+    rows = min((cost.rows for cost in costs), default=1)
+    if spare < 2 or not costs or min(cost.step for cost in costs) < WORTHWHILE:
+        return plan
+    threads = max(1, cores() // rows) if single else 1
+    return replace(plan, threads=threads, beside=min(spare // threads, rows))
 
 
 def cannot_travel(runs: Sequence[Named]) -> str | None:
@@ -203,8 +217,7 @@ def _placed(plan: Plan, places: Places, runs: tuple[Named, ...], estimator: Esti
         if reason:
             return replace(plan, devices=plan.devices[:1], on=None, why=reason, caution=reason)
         if places.on:
-            same = plan.threads or (torch.get_num_threads() if places.devices == ("cpu",) else None)
-            return replace(plan, workers=places.workers, threads=same, why="as asked for")
+            return replace(plan, workers=places.workers, why="as asked for")
         count = min(places.workers or len(places.devices), len(plan.blocks))
         if count < 2:
             return replace(plan, devices=plan.devices[:1], why="there is one block only")

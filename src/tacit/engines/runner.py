@@ -123,6 +123,7 @@ def _tasks(plan: Plan, named: Sequence[Named], key: str, *, exact: bool) -> list
             every=every,
             device=plan.devices[0],
             exact=exact,
+            beside=plan.beside,
         )
         for block in plan.blocks
     ]

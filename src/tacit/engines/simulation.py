@@ -7,13 +7,15 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from tacit.core.rows import count_bytes, pick
@@ -21,7 +23,7 @@ from tacit.core.seeds import derive
 from tacit.core.vectors import Layout, pack
 from tacit.data.datasets import Dataset
 from tacit.data.public import align
-from tacit.engines.clients import Job, PlansAhead, Reply, choose, personal_model, replies_of, start
+from tacit.engines.clients import Job, PlansAhead, Reply, Started, choose, personal_model, replies_of, start
 from tacit.engines.inbox import Inbox
 from tacit.engines.metrics import Score, Tested, global_metrics, local_metrics, test_runs
 from tacit.engines.server import aggregate, pretrain, projected
@@ -32,7 +34,7 @@ from tacit.training.batches import Samples
 from tacit.training.captured import CapturedTrainer
 from tacit.training.evaluation import RowOutputs, row_outputs
 from tacit.training.fused import FusedGradients, read
-from tacit.training.gradients import Form, row_gradients
+from tacit.training.gradients import Form, GradientFunction, row_gradients
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,21 @@ def precision(tf32: bool) -> Iterator[None]:
             place.allow_tf32 = value
 
 
+def draws_numbers(module: nn.Module, x: Tensor) -> bool:
+    """Whether the model draws while it trains, as dropout does: rows that draw are seeded one by one."""
+    if any(isinstance(part, _DropoutNd) for part in module.modules()):
+        return True
+    gpus = [x.device] if x.is_cuda else []
+    own = torch.cuda.default_generators[x.device.index or 0] if x.is_cuda else torch.default_generator
+    with torch.random.fork_rng(devices=gpus):
+        before = own.get_state()
+        try:
+            copy.deepcopy(module).train()(x)
+        except Exception:  # of the user's own code, or of layers that want more samples: told when it is trained
+            return False
+        return not torch.equal(before, own.get_state())
+
+
 class Simulation:
     """Runs of one group, round by round. `form` and `block` (rows at a time) follow from the device unless given.
 
@@ -77,6 +94,7 @@ class Simulation:
         block: int | None = None,
         folder: Path | None = None,
         tf32: bool = True,
+        side_by_side: int = 1,
     ) -> None:
         self.device = torch.device(device)
         self.gpus = [] if self.device.type == "cpu" else [self.device]
@@ -86,11 +104,16 @@ class Simulation:
             state.folder = folder
         self.layout = Layout.of(self.module)
         self.shape, self.width, self.score = dataset.x.shape[1:], dataset.outputs, Score.of(dataset)
-        draws = any(isinstance(part, _DropoutNd) for part in self.module.modules())
+        draws = draws_numbers(self.module, self.pool.train.x[:2].to(self.device))
         self.gradient = row_gradients(self.module, "loop" if self.form == "loop" else "vmap")
         self.trainer: CapturedTrainer | None = None
         self.outputs_of_rows: RowOutputs | None = None
         self.plans = PlansAhead()
+        self.side_by_side = side_by_side
+        self.beside: SimpleQueue[GradientFunction] = SimpleQueue()
+        if side_by_side > 1 and self.form == "loop" and not draws:
+            for _ in range(side_by_side):
+                self.beside.put(row_gradients(self.module))
         self.tf32 = tf32
         if self.form != "loop":
             self._batch_rows(captured=self.form == "captured" and not draws and not self.layout.buffers)
@@ -126,17 +149,33 @@ class Simulation:
         sizes = Counter(state.id for state, _ in jobs)
         inboxes = {state.id: Inbox(sizes[state.id] if self.block == 1 else None) for state in self.going}
         blocks = [jobs[first : first + self.block] for first in range(0, len(jobs), self.block)]
-        for place, block in enumerate(blocks):
-            begin = time.perf_counter()
-            started = start(self, block)
+        begin = time.perf_counter()
+        for place, started in enumerate(self._start_all(blocks)):
             if self.trainer and place == len(blocks) - 1:
                 self.plans.prepare(self.going)
-            for (state, _), reply in zip(block, replies_of(started), strict=True):
+            for (state, _), reply in zip(started.jobs, replies_of(started), strict=True):
                 if reply:
                     inboxes[state.id].take(reply)
-            for state, _ in block:
-                state.seconds += (time.perf_counter() - begin) / len(block)
+            begin, passed = time.perf_counter(), time.perf_counter() - begin
+            for state, _ in started.jobs:
+                state.seconds += passed / len(started.jobs)
         return {id: inbox.replies for id, inbox in inboxes.items()}
+
+    def _start_all(self, blocks: list[list[Job]]) -> Iterator[Started]:
+        """Sets one block to work after another or, where clients share nothing, several side by side."""
+        if self.beside.empty() or any(state.stores for state in self.states):
+            yield from (start(self, block) for block in blocks)
+            return
+
+        def work_beside(block: list[Job]) -> Started:
+            gradient = self.beside.get()
+            try:
+                return start(self, block, gradient)
+            finally:
+                self.beside.put(gradient)
+
+        with ThreadPoolExecutor(self.beside.qsize()) as pool:
+            yield from pool.map(work_beside, blocks)
 
     def _batch_rows(self, *, captured: bool) -> None:
         """Many rows at once: the network's own kernels where it has any, and steps as CUDA graphs."""

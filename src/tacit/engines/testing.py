@@ -45,5 +45,5 @@ def try_models(
 def _one(simulation: Simulation, model: Model, samples: Samples, part: Tensor | slice) -> Figures:
     simulation.layout.load(simulation.module, *model)
     x, y = (samples.x, samples.y) if part == slice(None) else (samples.features(part), samples.y[part])
-    loss, hit = evaluate(simulation.module, x, y)
+    loss, hit = evaluate(simulation.module, x, y, beside=simulation.side_by_side)
     return loss.cpu(), hit.cpu()

@@ -149,18 +149,18 @@ def test_what_cannot_travel_is_run_here_and_says_so(tmp_path: Path) -> None:
     assert results.environment[0]["place"] == "this process"
 
 
-def test_threads_are_one_per_run_and_come_back(tmp_path: Path) -> None:
+def test_threads_are_one_unless_asked_for_and_come_back(tmp_path: Path) -> None:
     before, seen = torch.get_num_threads(), set[int]()
     torch.set_num_threads(2)
     try:
-        for settings in ({"seed": [0, 1]}, {"seed": 0}):
+        for threads in (None, 2):
             heard = Listener(1, lambda: seen.add(torch.get_num_threads()))
-            tacit.run({**FAST, **settings}, tmp_path / str(settings), on_event=heard)
+            tacit.run(FAST, tmp_path / str(threads), threads=threads, on_event=heard)
             assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-    assert tacit.Results(tmp_path / "{'seed': [0, 1]}").environment[0]["threads"] == 1
-    assert tacit.Results(tmp_path / "{'seed': 0}").environment[0]["threads"] == 2
+    assert tacit.Results(tmp_path / "None").environment[0]["threads"] == 1
+    assert tacit.Results(tmp_path / "2").environment[0]["threads"] == 2
     assert seen == {1, 2}
 
 

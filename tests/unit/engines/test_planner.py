@@ -16,6 +16,7 @@ from torch import nn
 
 import tacit
 from tacit.core.errors import StudyError
+from tacit.engines import planner
 from tacit.engines.estimates import RunCost, measure_model
 from tacit.engines.history import read_lines
 from tacit.engines.planner import Block, Places, cannot_travel, divided, fitted
@@ -38,7 +39,7 @@ GRID: dict[str, Any] = {
 
 
 def run_costs(*steps: int) -> dict[str, RunCost]:
-    return {str(k): RunCost(1, count, count, 1, 1, 1.0) for k, count in enumerate(steps)}
+    return {str(k): RunCost(1, count, count, 1, 1, 1.0, 0.0) for k, count in enumerate(steps)}
 
 
 def test_the_steps_of_a_plan_are_those_that_are_done(tmp_path: Path) -> None:
@@ -122,8 +123,26 @@ def test_a_small_study_stays_here_and_a_large_one_is_spread_where_there_are_core
     assert tacit.plan({**FAST, "seed": [0, 1], "rounds": 100_000}, workers=1).workers == 0
 
 
-def test_one_run_takes_all_threads_and_several_take_one_each() -> None:
-    assert tacit.plan(FAST).threads is None
+def test_a_client_is_computed_by_one_thread_unless_cores_would_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "cores", lambda: 4)
+    pictures = {"dataset": {"name": "function", "path": "own_code:make_pictures"}, "model": "cnn", "rounds": 1}
+    for clients, settings, threads, beside in (
+        (8, {}, 1, 4),
+        (2, {}, 2, 2),
+        (1, {}, 4, 1),
+        (2, {"seed": [0, 1]}, 1, 2),
+        (8, {"seed": [0, 1]}, 1, 4),
+    ):
+        plan = tacit.plan({**pictures, "clients": clients, **settings}, workers=1)
+        assert (plan.threads, plan.beside) == (threads, beside), (clients, settings)
+    shared = tacit.plan({**pictures, "clients": 8, "seed": [0, 1]}, workers=2)
+    assert (shared.threads, shared.beside) == (1, 2)
+    assert tacit.plan({**pictures, "clients": 8}, threads=3).beside == 1
+    short = tacit.plan({**FAST, "clients": 4})
+    assert (short.threads, short.beside) == (1, 1)  # threads would wait for each other's Python
+
+
+def test_threads_are_what_was_asked_for() -> None:
     assert tacit.plan({**FAST, "seed": [0, 1]}).threads == 1
     assert tacit.plan({**FAST, "seed": [0, 1]}, workers=2).threads == 1
     assert tacit.plan({**FAST, "seed": [0, 1]}, threads=3).threads == 3

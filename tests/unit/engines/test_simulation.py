@@ -8,14 +8,15 @@ import pytest
 import torch
 from own_code import Memorious
 from playground import FAST, simulate, tiny_dataset
-from torch import Tensor
+from torch import Tensor, nn
 
 from tacit.core.errors import DataError, StudyError
 from tacit.core.rows import Rows
+from tacit.data.datasets import Source
 from tacit.engines import clients
 from tacit.engines.metrics import losses_of_updates
 from tacit.engines.planner import group_runs
-from tacit.engines.simulation import Simulation
+from tacit.engines.simulation import Simulation, draws_numbers
 from tacit.engines.state import client_class
 from tacit.engines.study import Study
 from tacit.federated.algorithm import Algorithm
@@ -49,6 +50,72 @@ def test_runs_share_a_batch_when_only_float_settings_and_data_differ() -> None:
     assert sorted(len(group) for group in groups) == [16, 16]
     other = Study(optimiser=["sgd", "momentum"], model=["linear", "mlp"])
     assert len(group_runs([(str(k), run) for k, run in enumerate(other.runs())])) == 4
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", {"name": "scaffold", "option": "I"}])
+def test_clients_side_by_side_give_the_same_bits(algorithm: Any) -> None:
+    settings = {"dataset": "digits", "model": "mlp", "clients": 5, "rounds": 2, "algorithm": algorithm}
+    data = Source.build("digits").load()
+    rows = []
+    for beside in (1, 3):
+        simulation = Simulation([("one", Study(**settings).runs()[0])], data, side_by_side=beside)
+        while simulation.going:
+            list(simulation.play_round())
+        rows.append(simulation.states[0].server["x"])
+        assert simulation.beside.qsize() == (beside if beside > 1 else 0)
+    assert torch.equal(*rows)
+
+
+class Noisy(nn.Module):
+    """Draws without a layer that says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layer(nn.functional.dropout(x, 0.5, self.training))
+        return out
+
+
+def test_a_model_that_draws_is_found_out_and_trains_alone() -> None:
+    x = torch.rand(2, 5)
+    assert draws_numbers(Noisy(), x)
+    assert draws_numbers(nn.Sequential(nn.Linear(5, 2), nn.Dropout(0.5)), x)
+    assert not draws_numbers(nn.Linear(5, 2), x)
+    run = Study(model=Noisy, clients=3, rounds=1).runs()[0]
+    simulation = Simulation([("one", run)], tiny_dataset(), side_by_side=3, form="captured", block=100)
+    assert (simulation.block, simulation.trainer, simulation.beside.empty()) == (1, None, True)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"algorithm": {"name": "fedprox", "mu": [0.01, 1]}, "optimiser": "adam", "split": ["iid", "quantity_skew"]},
+        {"algorithm": ["scaffold", {"name": "scaffold", "option": "I"}], "selection": {"name": "fraction", "c": 0.5}},
+        {"algorithm": "fedplus", "behaviour": "variable"},
+        {"algorithm": "fedavg", "fine_tuning": 1, "dropout": 0.3, "batch_size": None},
+        {"algorithm": "fedavg", "wire": ["top_k"], "combiner": "median", "local_epochs": [3, 1, 1, 2]},
+        {"algorithm": "fedavg", "server_samples": 50, "pretraining": 1, "distillation": 1},
+        {"algorithm": "fednag", "optimiser": "nesterov", "schedule": {"name": "step", "every": 1}},
+    ],
+)
+def test_the_form_for_a_gpu_plays_the_same_study(settings: dict[str, Any]) -> None:
+    data = Source.build("digits").load()
+    study = Study(**{"dataset": "digits", "model": "mlp", "clients": 4, "rounds": 3, **settings})
+    for group in group_runs([(str(k), run) for k, run in enumerate(study.runs())]):
+        forms = [Simulation(group, data, form=form) for form in ("loop", "captured")]
+        records = [[], []]
+        for simulation, kept in zip(forms, records, strict=True):
+            while simulation.going:
+                kept += [record for record, _ in simulation.play_round()]
+        assert forms[1].trainer is not None
+        for one, other in zip(forms[0].states, forms[1].states, strict=True):
+            assert torch.allclose(one.server["x"], other.server["x"], rtol=1e-3, atol=1e-4)
+        for one, other in zip(*records, strict=True):
+            assert one["accuracy"] == pytest.approx(other["accuracy"], abs=0.01)
+            assert [c["steps"] for c in one["clients"]] == [c["steps"] for c in other["clients"]]
+            assert one["replies"] == other["replies"]
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others() -> None:

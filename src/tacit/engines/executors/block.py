@@ -40,6 +40,7 @@ class Task:
     every: float  # seconds between checkpoints, at least
     device: str = "cpu"
     exact: bool = False  # on a GPU, no TF32
+    beside: int = 1  # clients that train side by side on a CPU
     saved: bytes | None = None  # where to go on
     memories: Path | None = None  # a folder for clients' memories, if checkpoints are written as soon as they are made
 
@@ -147,7 +148,14 @@ def _restored(task: Task, datasets: Mapping[str, Dataset]) -> Simulation:
     public = None if first.public is None else datasets[str(plain(first.public))]
     data = datasets[str(plain(first.dataset))]
     simulation = Simulation(
-        task.runs, data, public, device=task.device, block=task.at_once, folder=task.memories, tf32=not task.exact
+        task.runs,
+        data,
+        public,
+        device=task.device,
+        block=task.at_once,
+        folder=task.memories,
+        tf32=not task.exact,
+        side_by_side=task.beside,
     )
     known = checkpoint.decode(task.saved)["runs"] if task.saved else {}
     for state in simulation.states:

@@ -1,0 +1,165 @@
+"""The GPU's loop, taken step by step on the CPU: its steps must be those of `trainer.train`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from tacit.core.rows import columns
+from tacit.core.vectors import Layout
+from tacit.federated.algorithms.fedprox import FedProx
+from tacit.training import captured
+from tacit.training.batches import Packed, Plan, Samples, pack_epochs, plan_epochs
+from tacit.training.captured import CapturedTrainer, Stage, take_batch, update
+from tacit.training.evaluation import evaluate, evaluate_rows, row_outputs
+from tacit.training.gradients import row_gradients
+from tacit.training.optimisers import Adam, Momentum, Optimiser
+from tacit.training.trainer import Block, Work, train
+
+torch.manual_seed(0)
+X, Y = torch.randn(50, 6, dtype=torch.float64), torch.randint(0, 3, (50,))
+MODULE = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).double()
+Sizes = list[tuple[int, int, int | None]]  # samples, epochs and batch size of each row
+
+
+def block_of(rows: int, optimiser: Optimiser) -> Block:
+    w = Layout.of(MODULE).flatten(MODULE).repeat(rows, 1)
+    rule: Any = columns([FedProx(mu=0.1 * k) for k in range(rows)], FedProx, w)
+    mine: Any = columns([optimiser] * rows, type(optimiser), w)
+    zero = torch.zeros(rows, 1, dtype=w.dtype)
+    return Block(w, Work(zero, mine.lr, zero, mine, mine.init(w)), rule, {"x": w}, {}, {}, *[zero] * 3)
+
+
+def plans_of(sizes: Sizes) -> tuple[list[Plan], list[Packed]]:
+    def draw(k: int) -> torch.Generator:
+        return torch.Generator().manual_seed(k)
+
+    plans = [plan_epochs(torch.arange(n), e, b, draw(k)) for k, (n, e, b) in enumerate(sizes)]
+    return plans, [pack_epochs(torch.arange(n), e, b, draw(k)) for k, (n, e, b) in enumerate(sizes)]
+
+
+row_sizes = st.tuples(st.integers(1, 40), st.integers(1, 3), st.sampled_from([1, 7, 8, None]))
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.lists(row_sizes, min_size=1, max_size=5), min_size=1, max_size=4), st.sampled_from([Adam(), Momentum()])
+)
+def test_one_trainer_takes_any_blocks_as_the_loop_does(blocks: list[Sizes], optimiser: Optimiser) -> None:
+    trainer = CapturedTrainer(row_gradients(MODULE, "vmap"), Samples(X, Y), capture=False)
+    for sizes in blocks:
+        plans, packed = plans_of(sizes)
+        wanted = train(block_of(len(sizes), optimiser), plans, X, Y, row_gradients(MODULE))
+        found = trainer.train(block_of(len(sizes), optimiser), packed)
+        for one, other in ((wanted.w, found.w), (wanted.loss, found.loss), (wanted.hits, found.hits)):
+            assert torch.allclose(one.double(), other.double(), rtol=0, atol=1e-11)
+        assert torch.equal(wanted.work.steps, found.work.steps)
+        assert torch.equal(wanted.seen, found.seen)
+
+
+def test_what_is_returned_is_not_changed_by_the_next_block() -> None:
+    trainer = CapturedTrainer(row_gradients(MODULE, "vmap"), Samples(X, Y), capture=False)
+    _, packed = plans_of([(20, 1, 8), (9, 2, 8)])
+    first = trainer.train(block_of(2, Adam()), packed)
+    before = first.w.clone()
+    trainer.train(block_of(2, Adam()), packed[::-1])
+    assert torch.equal(first.w, before)
+
+
+def test_rows_without_a_step_stay_where_they_are() -> None:
+    trainer = CapturedTrainer(row_gradients(MODULE, "vmap"), Samples(X, Y), capture=False)
+    _, packed = plans_of([(20, 1, 8), (20, 1, 8)])
+    block = block_of(2, Adam())
+    done = trainer.train(block, [packed[0].first(0), packed[1]])
+    assert torch.equal(done.w[0], block.w[0])
+    assert done.work.steps.flatten().tolist() == [0, 3]
+
+
+@given(st.integers(0, 20), st.integers(1, 3), st.sampled_from([1, 4, 20, 33, None]))
+def test_a_packed_plan_is_the_plan(samples: int, epochs: int, size: int | None) -> None:
+    index = torch.randperm(50)[:samples]
+    plan = plan_epochs(index, epochs, size, torch.Generator().manual_seed(1))
+    packed = pack_epochs(index, epochs, size, torch.Generator().manual_seed(1))
+    assert len(plan) == len(packed)
+    for batch, row, count in zip(plan, packed.index, packed.counts, strict=True):
+        assert torch.equal(batch, row[:count])
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_pictures_become_bytes_and_come_back_to_the_bit(signed: bool) -> None:
+    pixels = torch.arange(256, dtype=torch.float32).div(255).repeat(2).view(8, 4, 4, 4)
+    x = pixels.sub(0.5).mul(2) if signed else pixels
+    samples = Samples.compact(x, torch.zeros(8, dtype=torch.int64))
+    assert samples.x.dtype == torch.uint8
+    assert torch.equal(samples.take(slice(None)), x)
+    packed = samples.pack(lambda part: part.movedim(1, -1).contiguous())
+    assert torch.equal(packed.features(torch.tensor([3, 1])), x[[3, 1]])
+
+
+@pytest.mark.parametrize("x", [torch.rand(4, 3), torch.rand(4, 3, dtype=torch.float64), torch.randn(4, 3) * 100])
+def test_other_numbers_stay_floats(x: Tensor) -> None:
+    samples = Samples.compact(x, torch.zeros(4))
+    assert samples.x is x
+
+
+def with_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    if torch.cuda.is_available():
+        pytest.skip("the kernels are not interpreted here")
+    monkeypatch.setattr(captured, "_has_kernels", lambda _: True)
+
+
+@pytest.mark.parametrize("samples", [Samples(torch.rand(20, 3, 5), torch.arange(20)), None])
+def test_the_kernel_takes_the_batch_that_torch_takes(samples: Samples | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = torch.randint(0, 256, (20, 3, 5), dtype=torch.uint8)
+    plan = torch.randint(0, 20, (4, 3, 6), dtype=torch.int32)
+    counts = torch.randint(1, 6, (4, 3), dtype=torch.int32)
+    stage = Stage(block_of(1, Adam()), plan, counts, torch.tensor([2]))
+    for one in [samples] if samples else [Samples(pixels, torch.arange(20), 255.0, signed) for signed in (False, True)]:
+        wanted = take_batch(one, stage, 2)
+        with monkeypatch.context() as patched:
+            with_kernels(patched)
+            found = take_batch(one, stage, 2)
+        assert torch.equal(wanted.x, found.x)
+        assert torch.equal(wanted.y, found.y)
+        assert torch.equal(torch.as_tensor(wanted.counts), torch.as_tensor(found.counts))
+
+
+def test_the_kernels_take_adams_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_kernels(monkeypatch)
+    w, g = torch.randn(3, 2000), torch.randn(3, 2000)
+    rule: Any = columns([Adam(lr=0.1), Adam(beta1=0.5), Adam(eps=0.1)], Adam, w)
+    state = {name: rows.clone() for name, rows in rule.init(w).items()}
+    wanted, kept = w, state
+    ours, mine = w.clone(), {name: rows.clone() for name, rows in state.items()}
+    for _ in range(3):
+        wanted, kept = rule.update(wanted, g, kept)
+        update(rule, ours, g, mine)
+    assert torch.allclose(wanted, ours, rtol=1e-5, atol=1e-6)
+    for name, rows in kept.items():
+        assert torch.allclose(rows, mine[name], rtol=1e-5, atol=1e-7)
+
+
+def test_many_models_are_tested_as_each_alone() -> None:
+    layout = Layout.of(MODULE)
+    w = torch.stack([layout.flatten(MODULE) + 0.1 * k for k in range(3)])
+    places = torch.stack([torch.randperm(50)[:11] for _ in range(3)])
+    for index in (torch.arange(50), places):
+        loss, hit = evaluate_rows(row_outputs(MODULE), w, {}, Samples(X, Y), index)
+        for k in range(3):
+            layout.load(MODULE, w[k])
+            own = index if index.dim() == 1 else index[k]
+            wanted = evaluate(MODULE, X[own], Y[own])
+            assert torch.allclose(wanted[0], loss[k])
+            assert torch.equal(wanted[1], hit[k])
+
+
+def test_chunks_side_by_side_are_the_same_figures() -> None:
+    one, other = (evaluate(MODULE, X, Y, 7, beside) for beside in (1, 3))
+    assert torch.equal(one[0], other[0])
+    assert torch.equal(one[1], other[1])

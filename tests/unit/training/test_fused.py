@@ -1,0 +1,177 @@
+"""Our kernels against autograd; without a GPU they are interpreted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from tacit.core.vectors import Layout
+from tacit.models.model import Cnn, Linear, Mlp
+from tacit.training.batches import Batch
+from tacit.training.fused import FusedGradients, Network, read
+from tacit.training.gradients import LoopedGradients
+
+pytest.importorskip("triton")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def rows_of(module: nn.Module, rows: int) -> Tensor:
+    layout, draw = Layout.of(module), torch.Generator().manual_seed(1)
+    return torch.stack([layout.flatten(module) + 0.05 * torch.randn(layout.size, generator=draw) for _ in range(rows)])
+
+
+def network_of(module: nn.Module, shape: tuple[int, ...]) -> Network:
+    network = read(module, shape)
+    assert network is not None
+    return network
+
+
+def check(module: nn.Module, shape: tuple[int, ...], counts: tuple[int, ...] = (5, 3)) -> None:
+    """The same gradients, losses and hits as autograd's, and the same answers as the module's."""
+    network, draw = network_of(module, shape), torch.Generator().manual_seed(2)
+    w = rows_of(module, len(counts))
+    x = torch.rand(len(counts), max(counts), *shape, generator=draw)
+    y = torch.randint(0, 10, x.shape[:2], generator=draw)
+    wanted = LoopedGradients(module)(w, {}, Batch(x, y, counts))
+    found = FusedGradients(network)(w.to(DEVICE), {}, Batch(x.to(DEVICE), y.to(DEVICE), counts))
+    for one, other in zip(wanted[:3], found[:3], strict=True):
+        assert torch.allclose(one.to(other.dtype), other.cpu(), rtol=1e-5, atol=1e-6)
+    answers = network.outputs(w.to(DEVICE), network.pack(x.to(DEVICE))).cpu()
+    for k in range(len(w)):
+        Layout.of(module).load(module, w[k])
+        assert torch.allclose(module(x[k]), answers[k], rtol=1e-5, atol=1e-5)
+
+
+def conv(*sizes: int, **options: Any) -> nn.Module:
+    return nn.Conv2d(*sizes, **options)
+
+
+CASES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+    "pools with an edge left over": (
+        nn.Sequential(conv(2, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(48, 10)),
+        (2, 11, 10),
+    ),
+    "two convolutions, padded": (
+        nn.Sequential(
+            *(conv(2, 3, 3), nn.ReLU(), nn.MaxPool2d(2), conv(3, 5, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Linear(20, 12), nn.ReLU(), nn.Linear(12, 10)),
+        ),
+        (2, 10, 10),
+    ),
+    "stride, no bias, no pooling": (
+        nn.Sequential(conv(3, 4, 3, stride=2, padding=1, bias=False), conv(4, 6, 2), nn.Flatten(), nn.Linear(54, 10)),
+        (3, 7, 7),
+    ),
+    "nested, with gaps": (
+        nn.Sequential(nn.Sequential(nn.Flatten(), nn.Linear(20, 9)), nn.Identity(), nn.ReLU(), nn.Linear(9, 10)),
+        (20,),
+    ),
+    "linear": (Linear().make((1, 4, 4), 10), (1, 4, 4)),
+    "mlp": (Mlp((70, 33)).make((1, 6, 6), 10), (1, 6, 6)),
+    "cnn": (Cnn().make((1, 16, 16), 10), (1, 16, 16)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_compute_what_autograd_does(name: str) -> None:
+    check(*CASES[name])
+
+
+@settings(max_examples=8)
+@given(
+    channels=st.integers(1, 5),
+    outputs=st.integers(1, 18),
+    size=st.integers(1, 4),
+    padding=st.integers(0, 1),
+    pool=st.booleans(),
+    relu=st.booleans(),
+    count=st.integers(1, 4),
+)
+def test_any_convolution_agrees(
+    channels: int, outputs: int, size: int, padding: int, pool: bool, relu: bool, count: int
+) -> None:
+    torch.manual_seed(0)
+    parts: list[nn.Module] = [conv(channels, outputs, size, padding=padding)]
+    parts += [nn.ReLU()] if relu else []
+    parts += [nn.MaxPool2d(2)] if pool else []
+    side = (7 + 2 * padding - size + 1) // (2 if pool else 1)
+    check(nn.Sequential(*parts, nn.Flatten(), nn.Linear(outputs * side * side, 10)), (channels, 7, 7), (count, 1))
+
+
+def test_a_row_has_the_same_bits_in_any_company() -> None:
+    module, shape = CASES["two convolutions, padded"]
+    gradient, w = FusedGradients(network_of(module, shape)), rows_of(module, 3).to(DEVICE)
+    x = torch.rand(3, 4, *shape).to(DEVICE)
+    y = torch.randint(0, 10, (3, 4)).to(DEVICE)
+    together = gradient(w, {}, Batch(x, y, (4, 4, 2)))
+    for k, count in enumerate((4, 4, 2)):
+        alone = gradient(w[k : k + 1], {}, Batch(x[k : k + 1], y[k : k + 1], (count,)))
+        assert torch.equal(alone.g[0], together.g[k])
+
+
+def test_numbers_and_soft_targets_have_gradients_too() -> None:
+    module = Mlp((7,)).make((5,), 3)
+    w, x = rows_of(module, 2), torch.rand(2, 4, 5)
+    soft = torch.rand(2, 4, 3).softmax(2)
+    number = Mlp((7,)).make((5,), 1)
+    for one, targets in ((module, soft), (number, torch.rand(2, 4))):
+        w = rows_of(one, 2)
+        wanted = LoopedGradients(one)(w, {}, Batch(x, targets, (4, 3)))
+        found = FusedGradients(network_of(one, (5,)))(w.to(DEVICE), {}, Batch(x.to(DEVICE), targets.to(DEVICE), (4, 3)))
+        assert torch.allclose(wanted.g, found.g.cpu(), rtol=1e-5, atol=1e-6)
+        assert torch.allclose(wanted.hits.float(), found.hits.cpu(), rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # NumPy's, in the interpreter
+def test_a_row_that_has_diverged_stays_so() -> None:
+    module, shape = CASES["pools with an edge left over"]
+    w = rows_of(module, 2)
+    w[1, 0] = float("nan")
+    batch = Batch(torch.rand(2, 3, *shape).to(DEVICE), torch.zeros(2, 3, dtype=torch.int64).to(DEVICE), (3, 3))
+    found = FusedGradients(network_of(module, shape))(w.to(DEVICE), {}, batch)
+    assert found.loss[0].isfinite().all()
+    assert found.loss[1].isnan().all()
+
+
+class Own(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layer(x).exp()
+        return out
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        Own(),
+        nn.Sequential(nn.Linear(4, 10), nn.Tanh()),
+        nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 10)),
+        nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 10)),
+        nn.Sequential(nn.Linear(5, 10)),  # of another width than the samples
+    ],
+)
+def test_what_is_no_plain_sequence_is_left_to_vmap(module: nn.Module) -> None:
+    assert read(module, (4,)) is None
+
+
+def test_unusual_convolutions_are_left_to_vmap() -> None:
+    tail = [nn.Flatten(), nn.Linear(32, 10)]
+    for first in (
+        conv(2, 2, 3, dilation=2),
+        conv(2, 2, 3, groups=2),
+        conv(2, 2, 3, padding=1, padding_mode="circular"),
+    ):
+        assert read(nn.Sequential(first, *tail), (2, 8, 8)) is None
+    ceiled = nn.MaxPool2d(2, ceil_mode=True)
+    assert read(nn.Sequential(conv(2, 2, 3), nn.ReLU(), ceiled, *tail), (2, 8, 8)) is None
+    frozen = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 10))
+    frozen[0].weight.requires_grad_(False)
+    assert read(frozen, (4,)) is None
