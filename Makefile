@@ -20,8 +20,9 @@ check: $(READY)
 bench: $(READY)  ## the benchmarks, as ratios
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
 
-docs: $(READY)  ## write the tables of methods into README.md and docs/methods.md
+docs: $(READY)  ## write the tables of methods into README.md and docs/methods.md, and those of docs/reproduction.md
 	$(BIN)/python docs/write_methods.py
+	$(BIN)/python docs/write_reproduction.py
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

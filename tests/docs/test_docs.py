@@ -62,6 +62,17 @@ def test_the_tables_of_methods_are_what_the_registry_holds() -> None:
     assert writer.long_page() == (ROOT / "docs" / "methods.md").read_text(encoding="utf-8"), "run: make docs"
 
 
+def test_the_reproduction_shows_what_the_studies_found() -> None:
+    spec = importlib.util.spec_from_file_location("write_reproduction", ROOT / "docs" / "write_reproduction.py")
+    assert spec
+    assert spec.loader
+    writer = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(writer)
+    page = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    assert writer.page(page) == page, "run: make docs"
+    assert "0.6311" in page
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
