@@ -61,9 +61,10 @@ def watched(going: Path) -> Iterator[str]:
 def test_the_page_follows_the_study_and_keeps_the_reader_s_choices(visit: Visit, watched: str, going: Path) -> None:
     page = visit.open(watched)
     assert "of 3 runs done" in (page.locator("#live").text_content() or "")  # two, and the centralised one
-    seen = page.evaluate("Math.max(...data.curves.map(curve => curve.round.at(-1)))")
+    rounds = "data.curves.reduce((sum, curve) => sum + curve.round.at(-1), 0)"  # of all runs, which come one by one
+    seen = page.evaluate(rounds)
     page.get_by_role("checkbox", name="fedprox").uncheck()
-    page.wait_for_function("seen => Math.max(...data.curves.map(curve => curve.round.at(-1))) > seen", arg=seen)
+    page.wait_for_function(f"seen => {rounds} > seen", arg=seen)
     assert not page.get_by_role("checkbox", name="fedprox").is_checked()
     assert page.locator("#chart-score path.line[data-name=fedprox]").count() == 0
     page.wait_for_function("() => document.getElementById('live').textContent === '3 of 3 runs done'", timeout=90_000)

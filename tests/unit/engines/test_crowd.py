@@ -114,7 +114,7 @@ def test_five_thousand_clients_run_and_are_reported(tmp_path: Path) -> None:
     assert "a round tests and records those that take part in it alone" in page
     assert len(page) < 400_000
     assert (tmp_path / "a" / "history.jsonl").stat().st_size < 30_000
-    assert (tmp_path / "a" / "checkpoints" / "study.pt").stat().st_size < 30_000
+    assert all(file.stat().st_size < 30_000 for file in (tmp_path / "a" / "checkpoints").iterdir())
     assert results.plot("clients")._repr_png_()
 
 
