@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check bench docs clean
+.PHONY: demo test check bench peers docs clean
 
 demo: $(READY)  ## run the built-in study and name its report
 	$(BIN)/tacit run
@@ -18,7 +18,10 @@ check: $(READY)
 	$(BIN)/lint-imports
 
 bench: $(READY)  ## the benchmarks, as ratios
-	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+	for file in $(filter-out benchmarks/against_peers.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$file || exit 1; done
+
+peers: $(READY)  ## the same training by other frameworks, each in an environment of its own: gigabytes the first time
+	$(BIN)/python benchmarks/against_peers.py
 
 docs: $(READY)  ## write the tables of methods into README.md and docs/methods.md, and those of docs/reproduction.md
 	$(BIN)/python docs/write_methods.py

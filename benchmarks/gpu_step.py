@@ -2,14 +2,13 @@
 
 The CNN on 3 x 32 x 32 pictures, batches of 32, Adam, every row with weights of its own. Ways: cuDNN's grouped
 convolutions (what vmap makes of them), the same in channels-last memory, im2col with batched matrix products, that
-compiled by torch.compile, and our Triton kernels. `--profile` lists our kernels by time; `--sweep` tries tiles.
-Usage: python benchmarks/gpu_step.py [--rows 3 15 75] [--profile] [--sweep] [--no-compile]
+compiled by torch.compile, and our Triton kernels. `--profile` lists our kernels by time.
+Usage: python benchmarks/gpu_step.py [--rows 3 15 75] [--profile] [--no-compile]
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -88,9 +87,14 @@ def block_of(rows: int, device: str) -> Block:
     return Block(w, Work(zero, optimiser.lr, zero, optimiser, optimiser.init(w)), rule, {"x": w}, {}, {}, *[zero] * 3)
 
 
+def packed(gradient: GradientFunction, samples: Samples) -> Samples:
+    """As the engine keeps them: channels last for kernels of our own."""
+    return samples.pack(gradient.network.pack) if isinstance(gradient, fused.FusedGradients) else samples
+
+
 def measure(gradient: GradientFunction, rows: int, samples: Samples, steps: int = 200) -> tuple[float, Tensor]:
     """Median milliseconds per step, and the first row's parameters after a few steps."""
-    trainer = CapturedTrainer(gradient, samples)
+    trainer = CapturedTrainer(gradient, packed(gradient, samples))
     draw = torch.Generator().manual_seed(0)
     plans = [pack_epochs(torch.randperm(len(samples.y), generator=draw)[: steps * BATCH], 1, BATCH, draw)] * rows
     few = trainer.train(block_of(rows, "cuda"), [plan.first(5) for plan in plans]).w[0]
@@ -137,7 +141,8 @@ def compare(rows: list[int], samples: Samples, compiled: bool) -> None:
 
 def profile(rows: int, samples: Samples) -> None:
     """Our kernels by time, one step after another without a graph."""
-    trainer = CapturedTrainer(ways(False)["Triton"], samples, capture=False)
+    gradient = ways(False)["Triton"]
+    trainer = CapturedTrainer(gradient, packed(gradient, samples), capture=False)
     plans = [pack_epochs(torch.arange(20 * BATCH), 1, BATCH, torch.Generator().manual_seed(0))] * rows
     trainer.train(block_of(rows, "cuda"), plans)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
@@ -150,44 +155,20 @@ def profile(rows: int, samples: Samples) -> None:
     print(f"  {sum(event.device_time_total for event in events) / 20:>8.1f}  in all")
 
 
-def sweep(rows: list[int], samples: Samples) -> None:
-    """Step times with other tiles."""
-    network = fused.read(MODULE, SHAPE)
-    assert network is not None
-    tiles = {
-        "FORWARD": [{"BM": m, "BR": r, "num_warps": n} for m, r, n in itertools.product((64, 128), (16, 32), (4, 8))],
-        "WEIGHTS": [{"BM": m, "BR": r, "num_warps": n} for m, r, n in itertools.product((32, 64), (32, 64), (2, 4))],
-        "INPUTS": [{"BM": m, "BQ": q, "num_warps": n} for m, q, n in itertools.product((64, 128), (16, 32), (4, 8))],
-        "DENSE": [{"BB": 32, "BI": i, "BO": o, "num_warps": 4} for i, o in ((32, 32), (64, 32), (64, 64), (128, 32))],
-        "CHUNK": [128, 256, 512, 1024],
-    }
-    for name, choices in tiles.items():
-        before, best = getattr(fused, name), {}
-        for choice in choices:
-            setattr(fused, name, choice)
-            times = [measure(fused.FusedGradients(network), k, samples, 64)[0] for k in rows]
-            best[str(choice)] = sum(ms / k**0.5 for ms, k in zip(times, rows, strict=True)), choice
-            print(f"{name} {choice}: " + ", ".join(f"{ms:.3f}" for ms in times), flush=True)
-        setattr(fused, name, before)
-        if best:
-            setattr(fused, name, min(best.values(), key=lambda pair: pair[0])[1])
-            print(f"best {name}: {getattr(fused, name)}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, nargs="+", default=[3, 15, 75])
     parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--no-compile", action="store_true")
     given = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("torch finds no GPU here")
+        return
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     draw = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (50_000, *SHAPE), generator=draw, dtype=torch.uint8)
     samples = Samples(x.cuda(), torch.randint(0, CLASSES, (len(x),), generator=draw).cuda(), 255.0)
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}, batch {BATCH}, Adam, TF32; ms per step")
-    if given.sweep:
-        sweep(given.rows, samples)
     compare(given.rows, samples, not given.no_compile)
     if given.profile:
         for rows in given.rows:

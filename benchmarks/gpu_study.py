@@ -108,6 +108,9 @@ def report(name: str, study: Study, data: Dataset, by_hand: float) -> None:
 
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 50
+    if not torch.cuda.is_available():
+        print("torch finds no GPU here")
+        return
     begin = time.perf_counter()
     data = pictures()
     print(

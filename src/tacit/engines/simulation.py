@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -116,14 +116,16 @@ class Simulation:
                 self.beside.put(row_gradients(self.module))
         self.tf32 = tf32
         if self.form != "loop":
-            self._batch_rows(captured=self.form == "captured" and not draws and not self.layout.buffers)
+            with self._computing():
+                self._batch_rows(captured=self.form == "captured" and not draws and not self.layout.buffers)
         self.public: Samples | None = None
         if public is not None:
             x, y = align(public, dataset)
             self.public = Samples(x.to(self.device), y.to(self.device))
         for state in self.states:
             if state.run.pretraining:
-                pretrain(self, state)
+                with self._computing():
+                    pretrain(self, state)
             state.server = projected(state.server, state.run.radius)
         self.block = 1 if draws else block or (1 if self.form == "loop" else 1_000_000)  # a row that draws is alone
 
@@ -133,7 +135,7 @@ class Simulation:
 
     def play_round(self) -> Iterator[tuple[dict[str, Any], float]]:
         """One round of every run that is still going: each one's record for the history, and its seconds."""
-        with precision(self.tf32) if self.gpus else nullcontext():
+        with self._computing():
             going, chosen = self.going, {state.id: choose(state) for state in self.going}
             replies = self._gather_replies([(state, client) for state in going for client in chosen[state.id][1]])
             ends = [self._aggregate(state, replies[state.id], chosen[state.id][0]) for state in going]
@@ -143,6 +145,15 @@ class Simulation:
                 for state, end, test in zip(going, ends, tests, strict=True)
             ]
         yield from records
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """On a GPU: kernels and graphs belong to the device that is current, and products are rounded as asked."""
+        if not self.gpus:
+            yield
+            return
+        with torch.cuda.device(self.device), precision(self.tf32):
+            yield
 
     def _gather_replies(self, jobs: list[Job]) -> dict[str, list[Reply]]:
         """Sets all clients to work, makes the next round's plans meanwhile, and waits."""
@@ -209,7 +220,8 @@ class Simulation:
 
     def state_dict(self, state: RunState, client: int | None = None) -> dict[str, Tensor]:
         """The run's global model, or the one that a client uses, as torch saves models."""
-        own = (state.server["x"], state.buffers) if client is None else personal_model(self, state, client)
+        with self._computing():
+            own = (state.server["x"], state.buffers) if client is None else personal_model(self, state, client)
         self.layout.load(self.module, *own)
         return {name: value.detach().cpu().clone() for name, value in self.module.state_dict().items()}
 
