@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tacit.engines.study import Study
     from tacit.report.results import Results
 
+OPTIONS = ("device", "workers", "threads", "on", "exact", "plan", "data", "out", "resume", "json", "quiet")
 MANY_ROWS = 12  # of a comparison; beyond them only the first table is printed
 
 
@@ -96,6 +97,9 @@ def read_study(arguments: list[str], *, quiet: bool = True) -> Study:
 
     files = [text for text in arguments if "=" not in text]
     overrides = [text for text in arguments if "=" in text]
+    for key, _, value in (text.partition("=") for text in overrides):
+        if key in OPTIONS:
+            raise StudyError(f"{key} is an option, not a setting of the study: write --{key} {value}".rstrip())
     if "=" in overrides:
         raise StudyError("expected key=value without spaces around the =, such as rounds=5")
     for text in files:

@@ -19,6 +19,7 @@ from tacit.core.seeds import numpy_generator
 from tacit.core.vectors import Layout
 from tacit.data.dataset import Dataset
 from tacit.data.partition import divide
+from tacit.engines.memories import BESIDE, IN_MEMORY
 from tacit.engines.portrait import Division, division_key
 from tacit.engines.state import client_class
 from tacit.engines.study import Run, plain
@@ -70,7 +71,8 @@ class Estimator:
         optimiser, memory, server = self._entries(run, model.parameters)
         number, sample, batch = data.x.element_size(), data.x[0].numel(), max(batches)
         row = ROWS * model.parameters + 2 * (optimiser + memory) + batch * (3 * model.activations + sample)
-        held = model.parameters + server + run.clients * memory
+        in_file = run.clients * (number * memory + BESIDE) > IN_MEMORY  # then those of the cohort alone are held
+        held = model.parameters + server + (rows if in_file else run.clients) * memory
         held += len(data.x) * sample if run.split.noise(run.clients).any() else 0
         samples = sum(run.epochs_of(k) * size for k, size in enumerate(sizes)) * rows / run.clients
         passes = 3 * samples + len(data.test_x) + sum(sizes) * run.local_test  # backward is two forward passes

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tacit.engines.simulation import Simulation
 
 Tests = list[tuple[float | None, float | None]]  # each client's loss and score on its local test
+NOBODY = torch.zeros(0, dtype=torch.int64)
 ALL_TESTED = 100  # clients, up to which a round tests and records all of them; of more, those that take part in it
 
 
@@ -75,7 +76,7 @@ def test_runs(simulation: Simulation, cohorts: Sequence[tuple[RunState, Sequence
     whole = try_models(simulation, models, pool.test)
     who = [tested_clients(state.run, chosen) for state, chosen in cohorts]
     parts = [[state.test[client] for client in some] for (state, _), some in zip(cohorts, who, strict=True)]
-    local = try_models(simulation, models, pool.train, [torch.cat(own) for own in parts])
+    local = try_models(simulation, models, pool.train, [torch.cat(own) if own else NOBODY for own in parts])
     sizes = [[len(part) for part in own] for own in parts]
     central = [list(zip(*(x.split(n) for x in pair), strict=True)) for pair, n in zip(local, sizes, strict=True)]
     return [Tested(*one) for one in zip(whole, who, central, strict=True)]

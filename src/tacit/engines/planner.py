@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from torch import nn
+
 from tacit.core.errors import StudyError, shown
 from tacit.core.registry import import_object
 from tacit.core.rows import batch_key
@@ -22,7 +24,7 @@ from tacit.engines.plan_text import plan_text
 from tacit.engines.state import client_class
 from tacit.engines.study import plain
 from tacit.models.model import Imported
-from tacit.models.own import OWN
+from tacit.models.own import OWN, recall
 
 START = 4.0  # seconds that a worker process takes to start, about
 PROCESS = 400 << 20  # bytes that it takes before it has done anything
@@ -59,6 +61,8 @@ class Places:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise StudyError(f"{name}: expected a whole number of 1 or more, got {shown(value)}")
+        if self.threads and self.threads > cores() and self.on is None:
+            raise StudyError(f"threads: this machine has {cores()} cores for this process, got {self.threads}")
         if self.on is not None and (not isinstance(self.on, str) or not self.on):
             raise StudyError(f"on: expected a Ray cluster's address, such as ray://host:10001, got {shown(self.on)}")
         self.devices  # noqa: B018  (refuses devices that are not there)
@@ -125,21 +129,19 @@ def make_plan(runs: Sequence[Named], places: Places, estimator: Estimator, done:
     blocks.sort(key=lambda block: block.index)
     made = Plan(tuple(blocks), places.devices, 0, places.threads or (1 if cpu else None), places.on, "")
     placed = _placed(made, places, tuple(left), estimator)
-    return _beside(placed, list(costs.values()), single=len(runs) == 1) if cpu and not places.threads else placed
+    return _beside(placed, list(costs.values())) if cpu and not places.threads else placed
 
 
-def _beside(plan: Plan, costs: Sequence[RunCost], *, single: bool) -> Plan:
+def _beside(plan: Plan, costs: Sequence[RunCost]) -> Plan:
     """Clients side by side on the cores that workers leave, if their steps are long enough for threads to pay.
 
-    Every client is computed by one thread, so that the number of cores changes nothing but the time. Only a single run
-    with fewer clients than there are cores gives each of them several threads.
+    Every client is computed by one thread, so that the number of cores changes nothing but the time.
     """
     spare = 1 if plan.on else max(1, cores() // max(plan.workers or 1, 1))
     rows = min((cost.rows for cost in costs), default=1)
     if spare < 2 or not costs or min(cost.step for cost in costs) < WORTHWHILE:
         return plan
-    threads = max(1, cores() // rows) if single else 1
-    return replace(plan, threads=threads, beside=min(spare // threads, rows))
+    return replace(plan, beside=max(1, min(spare, rows)))
 
 
 def cannot_travel(runs: Sequence[Named]) -> str | None:
@@ -149,6 +151,8 @@ def cannot_travel(runs: Sequence[Named]) -> str | None:
         known = OWN.get(path) if isinstance(part, Imported) else type(part)
         if known is not None and not path.startswith("tacit.") and not _is_elsewhere(path, known):
             return path
+        if isinstance(part, Imported) and isinstance(recall(part.path), nn.Module):
+            return part.path  # its weights are those of this process
     return None
 
 

@@ -33,8 +33,8 @@ from tacit.federated.wire.stage import message_bytes
 from tacit.training.batches import Samples
 from tacit.training.captured import CapturedTrainer
 from tacit.training.evaluation import RowOutputs, row_outputs
-from tacit.training.fused import FusedGradients, read
-from tacit.training.gradients import Form, GradientFunction, row_gradients
+from tacit.training.fused import PROGRAMS, FusedGradients, Network, read
+from tacit.training.gradients import Form, GradientFunction, has_statistics, row_gradients
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,16 @@ def precision(tf32: bool) -> Iterator[None]:
     finally:
         for place, value in zip(places, before, strict=True):
             place.allow_tf32 = value
+
+
+def shares_nothing(state: RunState) -> bool:
+    """Whether this run's clients can train in threads: no file of memories, no generator in common.
+
+    A method of the user's own might draw from torch's generator.
+    """
+    seeded = state.run.initial == "different" and state.round == 0
+    ours = all(type(part).__module__.startswith("tacit.") for part in (state.run.algorithm, state.run.optimiser))
+    return ours and not seeded and not state.stores
 
 
 def draws_numbers(module: nn.Module, x: Tensor) -> bool:
@@ -117,7 +127,7 @@ class Simulation:
         self.tf32 = tf32
         if self.form != "loop":
             with self._computing():
-                self._batch_rows(captured=self.form == "captured" and not draws and not self.layout.buffers)
+                self._batch_rows(captured=self.form == "captured" and not draws and not has_statistics(self.module))
         self.public: Samples | None = None
         if public is not None:
             x, y = align(public, dataset)
@@ -127,7 +137,7 @@ class Simulation:
                 with self._computing():
                     pretrain(self, state)
             state.server = projected(state.server, state.run.radius)
-        self.block = 1 if draws else block or (1 if self.form == "loop" else 1_000_000)  # a row that draws is alone
+        self.block = 1 if draws else min(block or (1 if self.form == "loop" else PROGRAMS), PROGRAMS)  # draws alone
 
     @property
     def going(self) -> list[RunState]:
@@ -174,7 +184,7 @@ class Simulation:
 
     def _start_all(self, blocks: list[list[Job]]) -> Iterator[Started]:
         """Sets one block to work after another or, where clients share nothing, several side by side."""
-        if self.beside.empty() or any(state.stores for state in self.states):
+        if self.beside.empty() or not all(shares_nothing(state) for state in self.states):
             yield from (start(self, block) for block in blocks)
             return
 
@@ -191,7 +201,7 @@ class Simulation:
     def _batch_rows(self, *, captured: bool) -> None:
         """Many rows at once: the network's own kernels where it has any, and steps as CUDA graphs."""
         usable = self.gpus and captured and self.pool.train.x.dtype == torch.float32
-        network = read(self.module, self.shape) if usable else None
+        network = self._checked(read(self.module, self.shape)) if usable else None
         self.pool = self.pool.on(self.device, network, compact=captured)
         self.outputs_of_rows = row_outputs(copy.deepcopy(self.module))
         if network:
@@ -199,6 +209,16 @@ class Simulation:
             self.outputs_of_rows = network.answers
         if captured:
             self.trainer = CapturedTrainer(self.gradient, self.pool.train, capture=bool(self.gpus))
+
+    def _checked(self, network: Network | None) -> Network | None:
+        """The network, if it answers as the module does."""
+        if network is None:
+            return None
+        x = self.pool.train.x[:2].to(self.device)
+        w = self.layout.flatten(self.module)[None]
+        with torch.no_grad():
+            ours, wanted = network.outputs(w, network.pack(x)[None])[0], self.module.eval()(x)
+        return network if torch.allclose(ours, wanted, rtol=1e-2, atol=5e-3) else None  # TF32 has three digits
 
     def saved(self, *, whole: bool = False) -> list[dict[str, Any]]:
         """For a checkpoint; `whole` where it is to be restored without the files in `folder`."""

@@ -112,7 +112,8 @@ class Pool:
     def on(self, device: torch.device, network: Network | None, *, compact: bool) -> Pool:
         """On a device; `compact` keeps pictures as bytes, and in the order in which the network reads them."""
         make = Samples.compact if compact else Samples
-        parts = [make(part.x.to(device), part.y.to(device)) for part in (self.train, self.test)]
+        sides = (self.train, self.test)  # kernels read samples one after another
+        parts = [make(part.x.to(device).contiguous(), part.y.to(device).contiguous()) for part in sides]
         return Pool(*(part.pack(network.pack) if network and network.packs else part for part in parts))
 
 

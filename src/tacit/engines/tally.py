@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 from tacit.core.events import Event, RoundFinished, RunFinished, StudyStarted
 from tacit.engines.history import read_lines
 
+FEW = 4  # rounds, before which nothing is said of the time that is left
 State = Literal["waiting", "going", "finished", "diverged"]
 
 
@@ -34,7 +35,8 @@ class Tally:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock, self.since = clock, clock()
         self.folder, self.latest = "", ""
-        self.runs = self.rounds = self.done = self.before = 0
+        self.runs = self.rounds = self.done = 0
+        self.first, self.started = self.since, -1  # when the first round was done, and how many were then
         self.grid: Mapping[str, tuple[str, str]] = {}
         self.scores: dict[str, float | None] = {}
         self.ended: dict[str, str] = {}  # run -> status
@@ -43,11 +45,13 @@ class Tally:
         match event:
             case StudyStarted(folder=folder, runs=runs, rounds=rounds, done=done, grid=grid):
                 self.folder, self.runs, self.rounds, self.done, self.grid = folder, runs, rounds, done, grid
-                self.before, self.since = done, self.clock()
+                self.since, self.started = self.clock(), -1
                 for record in read_lines(Path(folder) / "history.jsonl") if done else []:
                     self._note(record["run"], record)
             case RoundFinished(run=run, metrics=metrics):
                 self.done += 1
+                if self.started < 0:
+                    self.first, self.started = self.clock(), self.done
                 self._note(run, metrics)
             case RunFinished(run=run, status=status, rounds_left=left):
                 self.done += left
@@ -60,8 +64,9 @@ class Tally:
 
     @property
     def rate(self) -> float:
-        """Rounds per second."""
-        return (self.done - self.before) / self.elapsed if self.elapsed > 0 else 0.0
+        """Rounds per second since the first one, which had to wait for all that comes before rounds."""
+        seconds = self.clock() - self.first
+        return (self.done - self.started) / seconds if self.done - self.started >= FEW and seconds > 0 else 0.0
 
     @property
     def left(self) -> float | None:

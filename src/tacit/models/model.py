@@ -123,6 +123,9 @@ def make_module(model: Model, shape: Sequence[int], classes: int, seed: int, *na
     Frozen parameters are not part of a row, so all runs and clients must share them: they follow from no seed.
     """
 
+    if isinstance(model, Imported):
+        recall(model.path)  # imported before anything is seeded
+
     def make(seed: int) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

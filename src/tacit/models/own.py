@@ -20,6 +20,7 @@ from torch import nn
 
 from tacit.core.errors import StudyError
 from tacit.core.registry import Registered, import_object
+from tacit.core.seeds import derive
 
 OWN: dict[str, Any] = {}  # by the text that a study's file has for it
 PLAIN = (bool, int, float, str, bytes, type(None))
@@ -52,6 +53,12 @@ def recall(path: str) -> Any:
     """The object of that name: one that was given to a study since Python started, or one that can be imported."""
     if path in OWN:
         return OWN[path]
+    with torch.random.fork_rng(devices=[]):  # what a module draws when it is imported must not depend on when that is
+        torch.manual_seed(derive(0, "import", path))
+        return _imported(path)
+
+
+def _imported(path: str) -> Any:
     if "#" in path or "<" in path or path.startswith("__main__:"):
         try:
             return import_object(path)

@@ -8,8 +8,9 @@ a graph, and rows that have done their last step are left as they are.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -38,6 +39,8 @@ class Stage:
     plan: Tensor  # (steps, K, B)
     counts: Tensor  # (steps, K)
     step: Tensor  # (1,)
+    graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = field(default_factory=dict)  # by rows and steps
+    pool: Any = None  # the memory that they share: only one of them runs at a time
 
 
 class CapturedTrainer:
@@ -46,10 +49,7 @@ class CapturedTrainer:
     def __init__(self, gradient: GradientFunction, samples: Samples, *, capture: bool = True) -> None:
         self.gradient, self.samples, self.capture = gradient, samples, capture
         self.why = ""  # steps could not be captured
-        self.stage: Stage | None = None
-        self.key: Any = None
-        self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
-        self.pool: Any = None  # the memory that all graphs share: only one of them runs at a time
+        self.stages: dict[Any, Stage] = {}  # by what their blocks are made of: a round's work, fine-tuning
 
     def train(self, block: Block, plans: Sequence[Packed]) -> Block:
         """Takes every row through its plan."""
@@ -68,10 +68,10 @@ class CapturedTrainer:
         """So many steps of the first `active` rows."""
         while steps:
             count = UNROLLED if steps >= UNROLLED else 1
-            if self.capture and (active, count) not in self.graphs:
+            if self.capture and (active, count) not in stage.graphs:
                 self._capture(stage, active, count)
             if self.capture:
-                self.graphs[active, count].replay()
+                stage.graphs[active, count].replay()
             else:
                 self._steps(stage, active, count)
             steps -= count
@@ -87,12 +87,16 @@ class CapturedTrainer:
                 self._steps(stage, active, 1)
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self.pool):
+            with torch.cuda.graph(graph, pool=stage.pool):
                 self._steps(stage, active, count)
-            self.pool = self.pool or graph.pool()
-            self.graphs[active, count] = graph
+            stage.pool = stage.pool or graph.pool()
+            stage.graphs[active, count] = graph
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             self.capture, self.why = False, str(error)
+            reason = (self.why.splitlines() or [""])[0]
+            warnings.warn(f"steps cannot be recorded as a CUDA graph and are taken one by one: {reason}", stacklevel=2)
         torch._foreach_copy_(_leaves([stage.block, stage.step]), before)
 
     def _steps(self, stage: Stage, active: int, count: int) -> None:
@@ -115,12 +119,13 @@ class CapturedTrainer:
         """The stage with this block and these plans on it; a new one if they do not fit on the old one."""
         rows, steps, width = len(plans), len(plans[0]), max(plan.index.shape[1] for plan in plans)
         key = (width, _signature(block))
-        room = (0, 0) if self.stage is None else self.stage.counts.shape
-        if self.stage is None or key != self.key or steps > room[0] or rows > room[1]:
-            grown = [int(size * (SPARE if self.stage else 1)) for size in (steps, rows)]
-            size = [max(pair) for pair in zip(grown, room if key == self.key else (0, 0), strict=True)]
-            self.key, self.graphs, self.stage = key, {}, _make_stage(block, size[0], size[1], width)
-        stage = self.stage
+        known = self.stages.get(key)
+        if known is None:
+            known = self.stages[key] = _make_stage(block, steps, rows, width)
+        elif steps > known.counts.shape[0] or rows > known.counts.shape[1]:
+            grown = [max(int(SPARE * new), old) for new, old in zip((steps, rows), known.counts.shape, strict=True)]
+            known = self.stages[key] = _make_stage(block, grown[0], grown[1], width)
+        stage = known
         torch._foreach_copy_(_leaves(head(stage.block, rows)), _leaves(block))
         index = torch.zeros(steps, rows, width, dtype=torch.int32, pin_memory=stage.plan.is_cuda)
         counts = torch.zeros(steps, rows, dtype=torch.int32, pin_memory=stage.plan.is_cuda)

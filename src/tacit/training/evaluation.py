@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -28,11 +30,18 @@ def evaluate(module: nn.Module, x: Tensor, y: Tensor, chunk: int = 1024, beside:
     `beside` chunks at a time, each in a thread.
     """
     turn(module.eval())
+    free: SimpleQueue[nn.Module] = SimpleQueue()
+    for own in [module, *(copy.deepcopy(module) for _ in range(beside - 1))]:  # a model may note things on itself
+        free.put(own)
 
     def figures(part: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        with torch.no_grad():  # every thread has a mode of its own
-            out = module(part[0])
-            return losses(out, part[1]), hits(out, part[1])
+        own = free.get()
+        try:
+            with torch.no_grad():  # every thread has a mode of its own
+                out = own(part[0])
+                return losses(out, part[1]), hits(out, part[1])
+        finally:
+            free.put(own)
 
     parts = list(zip(x.split(chunk), y.split(chunk), strict=True))
     if beside > 1 and len(parts) > 1:

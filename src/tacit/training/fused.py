@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from tacit.core.errors import StudyError
 from tacit.core.rows import Rows
 from tacit.core.vectors import Layout
 from tacit.training.batches import Batch
@@ -24,6 +25,8 @@ from tacit.training.losses import hits, losses
 
 WIDEST = 64  # channels of a convolution; with more of them, the vendor's kernels fill the chip by themselves
 # Tiles, measured on an H200 (benchmarks/gpu_step.py). They do not depend on the number of rows, so that no row does.
+MOST = 2**31 - 1  # numbers of a row that a kernel can count
+PROGRAMS = 65_535  # along the second and third side of a grid, by CUDA's rule
 CHUNK = 512  # output positions whose weight gradients one program adds up
 WHOLE = {"BM": 64, "BR": 128, "num_warps": 4, "num_stages": 1}  # forward, where a patch fits into one tile
 PARTS = {"BM": 64, "BR": 32, "num_warps": 4, "num_stages": 3}
@@ -65,6 +68,11 @@ class Convolution:
         return (self.channels, *(side // self.pool for side in self.inner))
 
     @property
+    def widest(self) -> int:
+        """Numbers that a sample has in it, before or after."""
+        return max(filled(self.shape[0]) * math.prod(self.shape[1:]), filled(self.channels) * math.prod(self.inner))
+
+    @property
     def taps(self) -> int:
         return math.prod(self.kernel)
 
@@ -97,11 +105,14 @@ class Convolution:
         """Writes the parameters' gradient to g; the inputs' is returned unless this is the first layer."""
         rows, count, (oh, ow) = len(w), x.shape[1], self.inner
         m, length = count * oh * ow, self.taps * filled(self.shape[0])
-        chunks = _blocks(m, CHUNK)
+        size = CHUNK
+        while _blocks(m, size) > PROGRAMS:
+            size *= 2
+        chunks = _blocks(m, size)
         partial = x.new_empty(rows, chunks, self.channels, length + 1)
         kernels.conv_weights[(_blocks(length, WEIGHTS["BR"]), chunks, rows)](
             *(x, d_out, which, partial, x.stride(0), m), **self._sides, **self._pooled, OH=oh, OW=ow,
-            STRIDE=self.stride, CHUNK=CHUNK, BO=_power(self.channels), PRECISION=_precision(), **WEIGHTS,
+            STRIDE=self.stride, CHUNK=size, BO=_power(self.channels), PRECISION=_precision(), **WEIGHTS,
         )  # fmt: skip
         kernels.conv_collect[(_blocks(partial[0, 0].numel(), 256), rows)](
             *(partial, g, g.stride(0), self.weight, self.bias or 0, chunks), O=self.channels, C=self.shape[0],
@@ -149,6 +160,10 @@ class Dense:
     @property
     def out(self) -> tuple[int, ...]:
         return (self.outputs,)
+
+    @property
+    def widest(self) -> int:
+        return max(self.inputs, self.outputs)
 
     @property
     def _dims(self) -> dict[str, Any]:
@@ -199,8 +214,15 @@ class Network:
             return x.contiguous()
         return pad(x.movedim(-3, -1), (0, filled(x.shape[-3]) - x.shape[-3])).contiguous()
 
+    @property
+    def widest(self) -> int:
+        """Numbers that a sample has in its largest layer."""
+        return max(layer.widest for layer in self.layers)
+
     def outputs(self, w: Tensor, x: Tensor) -> Tensor:
         """What the rows' models answer to packed samples."""
+        if x.shape[1] * self.widest > MOST:
+            return torch.cat([self.outputs(w, part) for part in x.split(max(1, MOST // self.widest), 1)], 1)
         for layer in self.layers:
             x, _ = layer.forward(w, x if isinstance(layer, Convolution) else x.flatten(2), keep=False)
         return x
@@ -237,6 +259,8 @@ class FusedGradients:
 
     def __call__(self, w: Tensor, buffers: Rows, batch: Batch) -> Gradients:
         x = batch.x if batch.packed else self.network.pack(batch.x)
+        if x.shape[1] * self.network.widest > MOST:
+            raise StudyError(f"{x.shape[1]:,} samples are too many at once for this model on a GPU; use a batch_size")
         out, kept = self.network.forward(w, x)
         counts = batch.column(w.device)
         if batch.y.dtype == torch.int64:
@@ -271,7 +295,7 @@ def _any_loss(out: Tensor, y: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, T
 def read(module: nn.Module, shape: Sequence[int]) -> Network | None:
     """The module as a network for samples of this shape, or None if it does anything else."""
     layout = Layout.of(module)
-    if kernels is None or layout.buffers or any(not p.requires_grad for p in module.parameters()):
+    if kernels is None or layout.buffers or not _is_plain(module):
         return None
     names, sizes = layout.names, layout.sizes
     at = {name: sum(sizes[:place]) for place, name in enumerate(names)}
@@ -280,20 +304,19 @@ def read(module: nn.Module, shape: Sequence[int]) -> Network | None:
     parts = [part for part in _leaves(module) if not isinstance(part[1], nn.Identity)]
     while parts:
         name, part = parts.pop(0)
-        if isinstance(part, nn.Flatten) and (part.start_dim, part.end_dim) == (1, -1):
+        if type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1):
             now = (math.prod(now),)
             continue
         offsets = at.get(f"{name}.weight"), at.get(f"{name}.bias")
-        relu = bool(parts) and isinstance(parts[0][1], nn.ReLU)
-        after = isinstance(part, nn.Linear) and bool(layers) and isinstance(layers[-1], Dense) and layers[-1].relu
+        relu = bool(parts) and type(parts[0][1]) is nn.ReLU
+        after = type(part) is nn.Linear and bool(layers) and isinstance(layers[-1], Dense) and layers[-1].relu
         if relu:
             parts.pop(0)
-        if isinstance(part, nn.Linear) and now == (part.in_features,) and offsets[0] is not None:
+        if type(part) is nn.Linear and now == (part.in_features,) and offsets[0] is not None:
             layers.append(Dense(part.in_features, part.out_features, offsets[0], offsets[1], relu, after))
-        elif isinstance(part, nn.Conv2d) and len(now) == 3 and _plain(part, first=not layers):
+        elif type(part) is nn.Conv2d and len(now) == 3 and offsets[0] is not None and _plain(part, first=not layers):
             pool = 2 if parts and _pools_by_two(parts[0][1]) else 1
             parts = parts[pool - 1 :]
-            assert offsets[0] is not None
             padding = int(part.padding[0])
             kernel = (part.kernel_size[0], part.kernel_size[1])
             sizes_ = (part.out_channels, kernel, part.stride[0], padding, offsets[0], offsets[1], relu, pool)
@@ -313,8 +336,17 @@ def _leaves(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]
     if type(module) is not nn.Sequential:
         yield name, module
         return
-    for key, part in module.named_children():
+    for key, part in module._modules.items():  # a part that comes twice is there twice
+        assert part is not None
         yield from _leaves(part, f"{name}.{key}" if name else key)
+
+
+def _is_plain(module: nn.Module) -> bool:
+    """Whether nothing but the layers' own forward is at work: no hooks, nothing frozen, shared or reparametrised."""
+    parts = list(module.modules())
+    hooked = any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in parts)
+    own = [p for part in parts for p in part._parameters.values() if p is not None]
+    return not hooked and len(own) == len(set(own)) and all(p.requires_grad for p in own)
 
 
 def _plain(part: nn.Conv2d, *, first: bool) -> bool:

@@ -1,4 +1,5 @@
-"""Gradients per row, in two forms of the same function: a loop over rows (CPU) and vmap over rows (GPU).
+"""Gradients per row, in two forms of the same function: a loop over rows (CPU) and vmap over rows (GPU, for models
+that `fused.py` does not know).
 
 A gradient function takes (w, buffers, batch) for K rows and returns what the optimiser needs. The trainer does not
 care which one it is given: private training injects its own.
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Variable
 from torch.func import functional_call, grad_and_value, vmap
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from tacit.core.rows import Rows, join, pick
 from tacit.core.vectors import Layout
@@ -38,6 +40,11 @@ Form = Literal["loop", "vmap", "captured"]  # the last is vmap, or kernels of ou
 def row_gradients(module: nn.Module, form: Literal["loop", "vmap"] = "loop") -> GradientFunction:
     """The gradient function of a model, in the form that suits the device."""
     return (LoopedGradients if form == "loop" else VmappedGradients)(module)
+
+
+def has_statistics(module: nn.Module) -> bool:
+    """Whether samples of a batch look at each other, as under BatchNorm: padding would be seen."""
+    return bool(Layout.of(module).buffers) or any(isinstance(part, _BatchNorm) for part in module.modules())
 
 
 class LoopedGradients:
@@ -103,10 +110,11 @@ class VmappedGradients:
 
     def __init__(self, module: nn.Module) -> None:
         self.module, self.layout = copy.deepcopy(module).train(), Layout.of(module)
+        self.statistics = has_statistics(module)
         self.batched = vmap(grad_and_value(self._loss, has_aux=True), randomness="different")
 
     def __call__(self, w: Tensor, buffers: Rows, batch: Batch) -> Gradients:
-        if buffers and not isinstance(batch.counts, Tensor) and len(set(batch.counts)) > 1:
+        if self.statistics and not isinstance(batch.counts, Tensor) and len(set(batch.counts)) > 1:
             return self._by_size(w, buffers, batch)
         mask = (torch.arange(batch.y.shape[1], device=w.device) < batch.column(w.device)).to(w.dtype)  # (K, B)
         copies = {name: value.clone() for name, value in buffers.items()}

@@ -66,10 +66,16 @@ class Optimiser(Registered, family="optimisers", home="tacit.training.optimisers
 
 def lean_update(rule: Optimiser, w: Tensor) -> Update:
     """`rule.update`, or on a CPU its lean form, if it has one. Row by row: a row's bits do not depend on the others."""
-    if w.device.type != "cpu" or type(rule).lean is Optimiser.lean:
+    if w.device.type != "cpu" or not _is_lean(type(rule)):
         return rule.update
     updates = [_plain_update(rule, k) for k in range(len(w))]
     return updates[0] if len(updates) == 1 else lambda w, g, state: _apart(updates, w, g, state)
+
+
+def _is_lean(kind: type[Optimiser]) -> bool:
+    """Whether its lean form is that of its own step: a class that overrides the step alone has none."""
+    home = {name: next(cls for cls in kind.__mro__ if name in vars(cls)) for name in ("lean", "step", "update")}
+    return home["lean"] is home["step"] and home["update"] is Optimiser
 
 
 def _plain_update(rule: Optimiser, k: int) -> Update:
@@ -196,7 +202,7 @@ class Adam(Optimiser, name="adam"):
         w, m, v = w.clone(), state["m"].clone(), state["v"].clone()
         # torch's kernel for all of it. Told that this is a late step, it corrects no bias: the weights 1 / s have.
         torch._fused_adam_(
-            *([w], [g], [m], [v], [], [torch.full((), LATE)]),
+            *([w], [g.contiguous()], [m], [v], [], [torch.full((), LATE)]),
             lr=self.lr,
             beta1=1 - 1 / s1,
             beta2=1 - 1 / s2,

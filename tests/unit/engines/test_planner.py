@@ -123,18 +123,18 @@ def test_a_small_study_stays_here_and_a_large_one_is_spread_where_there_are_core
     assert tacit.plan({**FAST, "seed": [0, 1], "rounds": 100_000}, workers=1).workers == 0
 
 
-def test_a_client_is_computed_by_one_thread_unless_cores_would_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_is_computed_by_one_thread_and_spare_cores_take_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "cores", lambda: 4)
     pictures = {"dataset": {"name": "function", "path": "own_code:make_pictures"}, "model": "cnn", "rounds": 1}
-    for clients, settings, threads, beside in (
-        (8, {}, 1, 4),
-        (2, {}, 2, 2),
-        (1, {}, 4, 1),
-        (2, {"seed": [0, 1]}, 1, 2),
-        (8, {"seed": [0, 1]}, 1, 4),
+    for clients, settings, beside in (
+        (8, {}, 4),
+        (2, {}, 2),
+        (1, {}, 1),
+        (2, {"seed": [0, 1]}, 2),
+        (8, {"model": ["cnn", "linear"]}, 1),
     ):
         plan = tacit.plan({**pictures, "clients": clients, **settings}, workers=1)
-        assert (plan.threads, plan.beside) == (threads, beside), (clients, settings)
+        assert (plan.threads, plan.beside) == (1, beside), (clients, settings)
     shared = tacit.plan({**pictures, "clients": 8, "seed": [0, 1]}, workers=2)
     assert (shared.threads, shared.beside) == (1, 2)
     assert tacit.plan({**pictures, "clients": 8}, threads=3).beside == 1
@@ -142,10 +142,13 @@ def test_a_client_is_computed_by_one_thread_unless_cores_would_idle(monkeypatch:
     assert (short.threads, short.beside) == (1, 1)  # threads would wait for each other's Python
 
 
-def test_threads_are_what_was_asked_for() -> None:
+def test_threads_are_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tacit.plan({**FAST, "seed": [0, 1]}).threads == 1
     assert tacit.plan({**FAST, "seed": [0, 1]}, workers=2).threads == 1
+    monkeypatch.setattr(planner, "cores", lambda: 4)
     assert tacit.plan({**FAST, "seed": [0, 1]}, threads=3).threads == 3
+    with pytest.raises(StudyError, match="this machine has 4 cores for this process, got 5000"):
+        tacit.plan(FAST, threads=5000)
 
 
 def test_what_only_this_python_knows_stays_here() -> None:

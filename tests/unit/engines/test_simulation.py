@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pytest
@@ -16,7 +16,7 @@ from tacit.data.datasets import Source
 from tacit.engines import clients
 from tacit.engines.metrics import losses_of_updates
 from tacit.engines.planner import group_runs
-from tacit.engines.simulation import Simulation, draws_numbers
+from tacit.engines.simulation import Simulation, draws_numbers, shares_nothing
 from tacit.engines.state import client_class
 from tacit.engines.study import Study
 from tacit.federated.algorithm import Algorithm
@@ -78,6 +78,53 @@ class Noisy(nn.Module):
         return out
 
 
+def test_clients_that_share_a_generator_or_a_file_train_in_turn() -> None:
+    different, memorious = Study(initial="different").runs()[0], Study(algorithm=Memorious()).runs()[0]
+    for run, expected in ((different, False), (memorious, False), (Study().runs()[0], True)):
+        simulation = Simulation([("one", run)], Source.build("digits").load(), side_by_side=2)
+        assert shares_nothing(simulation.states[0]) == expected
+    state = Simulation([("one", different)], Source.build("digits").load()).states[0]
+    state.round = 1
+    assert shares_nothing(state)
+
+
+def test_full_gradients_are_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"algorithm": {"name": "scaffold", "option": "I"}, "rounds": 2, "clients": 3, "split": "quantity_skew"}
+    whole = simulate(Source.build("digits").load(), form="captured", dataset="digits", **settings)
+    monkeypatch.setattr(clients, "FULL", 50)
+    parts = simulate(Source.build("digits").load(), form="captured", dataset="digits", **settings)
+    assert torch.allclose(whole.states[0].server["c"], parts.states[0].server["c"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("tracked", [True, False])
+def test_padding_never_enters_batch_statistics(tracked: bool) -> None:
+    model = nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8, track_running_stats=tracked), nn.Linear(8, 10)
+    )
+    data, settings = (
+        Source.build("digits").load(),
+        {"split": "quantity_skew", "clients": 3, "rounds": 2, "batch_size": 30},
+    )
+    runs = [("one", Study(model=model, **settings).runs()[0])]
+    forms = [Simulation(runs, data, form=form) for form in ("loop", "vmap", "captured")]
+    for simulation in forms:
+        while simulation.going:
+            list(simulation.play_round())
+    assert forms[2].trainer is None
+    for other in forms[1:]:
+        assert torch.allclose(forms[0].states[0].server["x"], other.states[0].server["x"], rtol=1e-3, atol=1e-4)
+
+
+def test_samples_in_any_order_of_memory_are_read_rightly() -> None:
+    data = Source.build("digits").load()
+    turned = replace(data, x=data.x.transpose(2, 3).contiguous().transpose(2, 3))
+    assert not turned.x.is_contiguous()
+    run = Study(model="mlp", clients=2, rounds=1).runs()[0]
+    simulation = Simulation([("one", run)], turned, form="captured")
+    assert simulation.pool.train.x.is_contiguous()
+    assert torch.equal(simulation.pool.x, data.x)
+
+
 def test_a_model_that_draws_is_found_out_and_trains_alone() -> None:
     x = torch.rand(2, 5)
     assert draws_numbers(Noisy(), x)
@@ -94,7 +141,7 @@ def test_a_model_that_draws_is_found_out_and_trains_alone() -> None:
         {"algorithm": {"name": "fedprox", "mu": [0.01, 1]}, "optimiser": "adam", "split": ["iid", "quantity_skew"]},
         {"algorithm": ["scaffold", {"name": "scaffold", "option": "I"}], "selection": {"name": "fraction", "c": 0.5}},
         {"algorithm": "fedplus", "behaviour": "variable"},
-        {"algorithm": "fedavg", "fine_tuning": 1, "dropout": 0.3, "batch_size": None},
+        {"algorithm": "fedprox", "fine_tuning": 1, "dropout": 0.3, "batch_size": None},
         {"algorithm": "fedavg", "wire": ["top_k"], "combiner": "median", "local_epochs": [3, 1, 1, 2]},
         {"algorithm": "fedavg", "server_samples": 50, "pretraining": 1, "distillation": 1},
         {"algorithm": "fednag", "optimiser": "nesterov", "schedule": {"name": "step", "every": 1}},

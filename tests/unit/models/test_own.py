@@ -181,3 +181,17 @@ def test_a_study_keeps_the_class_it_was_given() -> None:
     Study("second", model=named(7), dataset="iris")
     made = first.runs()[0].model.make((4,), 3)
     assert made[0].out_features == 5  # type: ignore[index]
+
+
+def test_what_a_module_draws_when_it_is_imported_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "from torch import nn\nclass Net(nn.Linear):\n  def __init__(self): super().__init__(4, 2)\nnet = Net()\n"
+    (tmp_path / "drawing_when_imported.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    first, second = (make_module(Model.build("drawing_when_imported:Net"), (4,), 2, 0) for _ in range(2))
+    assert torch.equal(first.weight, second.weight)  # the first one imported it
+    ready = make_module(Model.build("drawing_when_imported:net"), (4,), 2, 0)
+    del sys.modules["drawing_when_imported"]
+    torch.manual_seed(5)
+    assert torch.equal(ready.weight, make_module(Model.build("drawing_when_imported:net"), (4,), 2, 0).weight)

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from tacit.core.rows import columns
 from tacit.core.vectors import Layout
 from tacit.federated.algorithms.fedprox import FedProx
-from tacit.training import captured
+from tacit.training import captured, evaluation
 from tacit.training.batches import Packed, Plan, Samples, pack_epochs, plan_epochs
-from tacit.training.captured import CapturedTrainer, Stage, take_batch, update
+from tacit.training.captured import CapturedTrainer, Stage, _map, add_to_tally, take_batch, update
 from tacit.training.evaluation import evaluate, evaluate_rows, row_outputs
-from tacit.training.gradients import row_gradients
+from tacit.training.gradients import Gradients, row_gradients
 from tacit.training.optimisers import Adam, Momentum, Optimiser
 from tacit.training.trainer import Block, Work, train
 
@@ -97,7 +97,7 @@ def test_pictures_become_bytes_and_come_back_to_the_bit(signed: bool) -> None:
     samples = Samples.compact(x, torch.zeros(8, dtype=torch.int64))
     assert samples.x.dtype == torch.uint8
     assert torch.equal(samples.take(slice(None)), x)
-    packed = samples.pack(lambda part: part.movedim(1, -1).contiguous())
+    packed = samples.pack(lambda part: torch.nn.functional.pad(part.movedim(1, -1), (0, 3)))
     assert torch.equal(packed.features(torch.tensor([3, 1])), x[[3, 1]])
 
 
@@ -130,10 +130,13 @@ def test_the_kernel_takes_the_batch_that_torch_takes(samples: Samples | None, mo
         assert torch.equal(torch.as_tensor(wanted.counts), torch.as_tensor(found.counts))
 
 
-def test_the_kernels_take_adams_step(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("decayed", [False, True])
+def test_the_kernels_take_adams_step(decayed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     with_kernels(monkeypatch)
     w, g = torch.randn(3, 2000), torch.randn(3, 2000)
-    rule: Any = columns([Adam(lr=0.1), Adam(beta1=0.5), Adam(eps=0.1)], Adam, w)
+    decay = 0.1 if decayed else None
+    kinds = [Adam(lr=0.1, weight_decay=decay), Adam(beta1=0.5, weight_decay=decay), Adam(eps=0.1, weight_decay=decay)]
+    rule: Any = columns(kinds, Adam, w)
     state = {name: rows.clone() for name, rows in rule.init(w).items()}
     wanted, kept = w, state
     ours, mine = w.clone(), {name: rows.clone() for name, rows in state.items()}
@@ -143,6 +146,40 @@ def test_the_kernels_take_adams_step(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.allclose(wanted, ours, rtol=1e-5, atol=1e-6)
     for name, rows in kept.items():
         assert torch.allclose(rows, mine[name], rtol=1e-5, atol=1e-7)
+
+
+def test_the_kernel_adds_a_step_to_the_tally(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws = [torch.rand(3, 1) for _ in range(2)]
+    counts = torch.tensor([[4], [1], [7]], dtype=torch.int32)
+    totals = []
+    for kernel in (False, True):
+        block = block_of(3, Adam())
+        block = _map(lambda leaf: leaf.clone().float(), block)
+        with monkeypatch.context() as patched:
+            with_kernels(patched) if kernel else None
+            for _ in range(2):
+                add_to_tally(block, Gradients(block.w, *draws, {}), counts)
+        totals.append(torch.cat([block.loss, block.hits, block.seen, block.work.steps], 1))
+    assert torch.allclose(*totals)
+    assert totals[0][:, 3].tolist() == [2, 2, 2]
+
+
+def test_two_kinds_of_blocks_take_turns() -> None:
+    trainer = CapturedTrainer(row_gradients(MODULE, "vmap"), Samples(X, Y), capture=False)
+    plans, packed = plans_of([(20, 1, 8), (9, 2, 8)])
+    for optimiser in (Adam(), Momentum(), Adam()):
+        wanted = train(block_of(2, optimiser), plans, X, Y, row_gradients(MODULE))
+        assert torch.allclose(wanted.w, trainer.train(block_of(2, optimiser), packed).w, rtol=0, atol=1e-11)
+    assert len(trainer.stages) == 2
+
+
+def test_many_models_are_tested_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = Layout.of(MODULE).flatten(MODULE).repeat(3, 1)
+    whole = evaluate_rows(row_outputs(MODULE), w, {}, Samples(X, Y), torch.arange(50))
+    monkeypatch.setattr(evaluation, "AT_ONCE", 21)
+    parts = evaluate_rows(row_outputs(MODULE), w, {}, Samples(X, Y), torch.arange(50))
+    assert torch.allclose(whole[0], parts[0])
+    assert parts[1].shape == (3, 50)
 
 
 def test_many_models_are_tested_as_each_alone() -> None:
@@ -159,7 +196,17 @@ def test_many_models_are_tested_as_each_alone() -> None:
             assert torch.equal(wanted[1], hit[k])
 
 
-def test_chunks_side_by_side_are_the_same_figures() -> None:
-    one, other = (evaluate(MODULE, X, Y, 7, beside) for beside in (1, 3))
+class Forgetful(nn.Module):
+    """Notes on itself what it has seen."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen = x
+        found: Tensor = MODULE(self.seen * 1)
+        return found
+
+
+@pytest.mark.parametrize("module", [MODULE, Forgetful()])
+def test_chunks_side_by_side_are_the_same_figures(module: nn.Module) -> None:
+    one, other = (evaluate(module, X, Y, 7, beside) for beside in (1, 3))
     assert torch.equal(one[0], other[0])
     assert torch.equal(one[1], other[1])

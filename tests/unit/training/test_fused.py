@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tacit.core.errors import StudyError
 from tacit.core.vectors import Layout
 from tacit.models.model import Cnn, Linear, Mlp
+from tacit.training import fused
 from tacit.training.batches import Batch
 from tacit.training.fused import FusedGradients, Network, read
 from tacit.training.gradients import LoopedGradients
@@ -114,6 +116,29 @@ def test_a_row_has_the_same_bits_in_any_company() -> None:
         assert torch.equal(alone.g[0], together.g[k])
 
 
+def test_a_batch_of_more_than_one_block_counts_whole() -> None:
+    check(Mlp((7,)).make((5,), 10), (5,), (70, 33))
+    module, shape = CASES["pools with an edge left over"]
+    check(module, shape, (40, 34))
+
+
+def test_very_many_samples_are_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, shape = CASES["pools with an edge left over"]
+    network, w = network_of(module, shape), rows_of(module, 2).to(DEVICE)
+    x = network.pack(torch.rand(2, 5, *shape).to(DEVICE))
+    whole = network.outputs(w, x)
+    monkeypatch.setattr(fused, "MOST", 2 * network.widest)
+    assert torch.equal(network.outputs(w, x), whole)
+    with pytest.raises(StudyError, match="5 samples are too many at once for this model on a GPU; use a batch_size"):
+        FusedGradients(network)(w, {}, Batch(x, torch.zeros(2, 5, dtype=torch.int64), (5, 5), packed=True))
+
+
+def test_positions_beyond_a_grid_are_taken_in_larger_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "PROGRAMS", 1)
+    monkeypatch.setattr(fused, "CHUNK", 32)
+    check(*CASES["pools with an edge left over"])
+
+
 def test_numbers_and_soft_targets_have_gradients_too() -> None:
     module = Mlp((7,)).make((5,), 3)
     w, x = rows_of(module, 2), torch.rand(2, 4, 5)
@@ -138,6 +163,28 @@ def test_a_row_that_has_diverged_stays_so() -> None:
     assert found.loss[1].isnan().all()
 
 
+class Squared(nn.ReLU):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) ** 2
+
+
+def hooked() -> nn.Module:
+    module = nn.Sequential(nn.Linear(4, 10))
+    module[0].register_forward_hook(lambda _module, _given, output: output * 2)
+    return module
+
+
+def tied() -> nn.Module:
+    module = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.Linear(4, 10))
+    module[2].weight = module[0].weight
+    return module
+
+
+def test_a_part_that_comes_twice_is_applied_twice() -> None:
+    relu = nn.ReLU()
+    check(nn.Sequential(nn.Linear(6, 8), relu, nn.Linear(8, 8), relu, nn.Linear(8, 10)), (6,))
+
+
 class Own(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -156,6 +203,10 @@ class Own(nn.Module):
         nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 10)),
         nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 10)),
         nn.Sequential(nn.Linear(5, 10)),  # of another width than the samples
+        nn.Sequential(nn.Linear(4, 8), Squared(), nn.Linear(8, 10)),
+        nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 10))),
+        hooked(),
+        tied(),
     ],
 )
 def test_what_is_no_plain_sequence_is_left_to_vmap(module: nn.Module) -> None:

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from tacit.core.errors import StudyError
-from tacit.core.rows import columns
-from tacit.training.optimisers import Optimiser, lean_update
+from tacit.core.rows import Rows, columns
+from tacit.training.optimisers import SGD, Adam, Optimiser, lean_update
 from tacit.training.schedules import StepDecay
 
 TWINS = {
@@ -152,3 +156,33 @@ def test_elsewhere_than_on_a_cpu_the_rule_steps_as_it_is() -> None:
     w = torch.ones(2, 3, device="meta")
     rule = columns([Optimiser.build("adam")] * 2, Optimiser.find("adam"), w)
     assert lean_update(rule, w) == rule.update
+
+
+@dataclass(frozen=True)
+class SignSGD(SGD):
+    """Overrides the step alone."""
+
+    def step(self, w: Tensor, g: Tensor, state: Rows) -> tuple[Tensor, Rows]:
+        return w - self.lr * g.sign(), state
+
+
+@dataclass(frozen=True)
+class Decoupled(Adam):
+    """Overrides the update alone."""
+
+    def update(self, w: Tensor, g: Tensor, state: Rows) -> tuple[Tensor, Rows]:
+        new, after = super().update(w, g, state)
+        return new - 0.1 * w, after
+
+
+@pytest.mark.parametrize("rule", [SignSGD(lr=0.1), Decoupled(lr=0.1)])
+def test_a_rule_that_overrides_part_of_another_is_not_replaced_by_that_ones_lean_form(rule: Optimiser) -> None:
+    w, g = torch.ones(1, 3), torch.tensor([[3.0, -1.0, 0.5]])
+    own: Any = columns([rule], type(rule), w)
+    assert torch.equal(lean_update(own, w)(w, g, own.init(w))[0], own.update(w, g, own.init(w))[0])
+
+
+def test_a_gradient_in_any_order_of_memory_is_read_rightly() -> None:
+    w, g = torch.zeros(1, 4), torch.tensor([[1.0, 9.0], [-1.0, 9.0], [1.0, 9.0], [-1.0, 9.0]])[:, 0][None]
+    own: Any = columns([Adam(lr=0.1)], Adam, w)
+    assert torch.allclose(lean_update(own, w)(w, g, own.init(w))[0], own.update(w, g, own.init(w))[0])

@@ -108,6 +108,9 @@ class Crew:
         self.plan, self.recorder = plan, recorder
         kind = "CPU" if plan.devices == ("cpu",) else "GPU"
         room = int(ray.cluster_resources().get(kind, 0))
+        if not room:
+            remedy = "--device cpu" if kind == "GPU" else "another cluster"
+            raise StudyError(f"the Ray cluster {plan.on} has no {kind}; use {remedy}")
         self.count = min(plan.workers or max(room, 1), len(tasks))
         steps = {block.index: block.steps for block in plan.blocks}
         slower = 1 if plan.workers else self.count  # as the plan could not know how many would be saved in turn
