@@ -80,6 +80,7 @@ def run_command(
 def _show_plan(study: Study | Path, options: dict[str, Any], *, as_json: bool) -> None:
     """Prints the plan of a study, or of what is left of one in a folder."""
     import tacit
+    from tacit.engines.checks import cautions
     from tacit.engines.planner import Places
     from tacit.engines.runner import plan_rest
 
@@ -88,6 +89,8 @@ def _show_plan(study: Study | Path, options: dict[str, Any], *, as_json: bool) -
         found = plan_rest(study.expanduser(), Places(**options), data=data)
     else:
         found = tacit.plan(study, **options)
+        for text in cautions(study.runs()):
+            print(f"note: {text}", file=sys.stderr)
     typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else str(found))
 
 

@@ -28,7 +28,8 @@ def note_environment(folder: Path, plan: Plan) -> None:
         **{name: found for name in PACKAGES if (found := _version(name))},
         "machine": f"{platform.system()} {platform.machine()}",
         "device": plan.devices[0] if plan.on else ", ".join(_device(name) for name in plan.devices),
-        "threads": (plan.threads or torch.get_num_threads()) * plan.beside,
+        "threads": plan.threads or torch.get_num_threads(),
+        "side by side": plan.beside,
         "place": "a Ray cluster" if plan.on else plan.place.partition(",")[0],
     }
     if not known or known[-1] != here:

@@ -23,6 +23,7 @@ from tacit.engines.places import cores, devices_of, free_memory, shared_memory
 from tacit.engines.plan_text import plan_text
 from tacit.engines.state import client_class
 from tacit.engines.study import plain
+from tacit.engines.tally import duration
 from tacit.models.model import Imported
 from tacit.models.own import OWN, recall
 
@@ -251,7 +252,7 @@ def _measured(plan: Plan, runs: tuple[Named, ...], estimator: Estimator) -> Plan
     free = free_memory("cpu")
     fit = cores() if free is None else int(SHARE * free) // (PROCESS + largest)
     count = min(cores(), len(plan.blocks), max(fit, 1))
-    about = f"about {max(total, 1):,.0f} s of work on one core"
+    about = f"about {duration(max(total, 1))} of work on one core"
     if count < 2:
         return replace(plan, why=f"{about}, and nothing to divide or no room to do it")
     if total * (1 - 1 / count) < 2 * START:
@@ -261,4 +262,6 @@ def _measured(plan: Plan, runs: tuple[Named, ...], estimator: Estimator) -> Plan
     needed = sum(size_of(data) for data in estimator.datasets.values())
     if reason := _stuck(runs, needed, shared=True):
         return replace(plan, why=reason)
-    return replace(plan, workers=count, why=f"{about}; --workers 1 keeps it in this process")
+    return replace(
+        plan, workers=count, why=f"{about}, {duration(total / count)} here; --workers 1 keeps it in one process"
+    )

@@ -54,7 +54,7 @@ def recall(path: str) -> Any:
     if path in OWN:
         return OWN[path]
     with torch.random.fork_rng(devices=[]):  # what a module draws when it is imported must not depend on when that is
-        torch.manual_seed(derive(0, "import", path))
+        torch.manual_seed(derive(0, "import", path.partition(":")[0]))
         return _imported(path)
 
 
