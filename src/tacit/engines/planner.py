@@ -262,6 +262,5 @@ def _measured(plan: Plan, runs: tuple[Named, ...], estimator: Estimator) -> Plan
     needed = sum(size_of(data) for data in estimator.datasets.values())
     if reason := _stuck(runs, needed, shared=True):
         return replace(plan, why=reason)
-    return replace(
-        plan, workers=count, why=f"{about}, {duration(total / count)} here; --workers 1 keeps it in one process"
-    )
+    here = f"{duration(total / count)} here; --workers 1 keeps it in this process"
+    return replace(plan, workers=count, why=f"{about}, {here}")

@@ -22,6 +22,7 @@ from tacit.engines.study import Study
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.cohort import Cohort
 from tacit.federated.combine.combiner import Combiner
+from tacit.training.fused import Dense, Network, read
 from tacit.training.trainer import Work
 
 OWN = {
@@ -113,6 +114,19 @@ def test_padding_never_enters_batch_statistics(tracked: bool) -> None:
     assert forms[2].trainer is None
     for other in forms[1:]:
         assert torch.allclose(forms[0].states[0].server["x"], other.states[0].server["x"], rtol=1e-3, atol=1e-4)
+
+
+def test_a_network_that_answers_otherwise_than_its_module_is_not_used() -> None:
+    pytest.importorskip("triton")
+    run = Study(model={"name": "mlp", "hidden": [9]}, clients=2, rounds=1).runs()[0]
+    simulation = Simulation([("one", run)], Source.build("digits").load(), form="captured")
+    network = read(simulation.module, simulation.shape)
+    assert network is not None
+    assert simulation._checked(network) is network
+    first, last = network.layers
+    assert isinstance(first, Dense)
+    assert simulation._checked(Network((replace(first, relu=False), last))) is None
+    assert simulation._checked(None) is None
 
 
 def test_samples_in_any_order_of_memory_are_read_rightly() -> None:
