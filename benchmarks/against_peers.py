@@ -76,9 +76,16 @@ class Peer:
         ours = {"PYTHONPATH": os.pathsep.join([str(HERE.parent / "src"), os.environ.get("PYTHONPATH", "")])}
         threads = 1 if self.torchrun else task.cores
         setting = {"OMP_NUM_THREADS": str(threads), MARK: str(time.time_ns()), **({} if self.own else ours)}
+        bound = set(sorted(os.sched_getaffinity(0))[: task.cores])  # a process may know more than one way to use cores
         start = time.perf_counter()
         done = subprocess.run(
-            command, cwd=HERE, env={**os.environ, **setting}, capture_output=True, text=True, check=False
+            command,
+            cwd=HERE,
+            env={**os.environ, **setting},
+            capture_output=True,
+            text=True,
+            check=False,
+            preexec_fn=lambda: os.sched_setaffinity(0, bound),
         )
         whole = time.perf_counter() - start
         lines = [line for line in done.stdout.splitlines() if line.startswith('{"name"')]
