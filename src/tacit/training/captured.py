@@ -28,6 +28,7 @@ except ImportError:  # no Triton
     kernels = None  # type: ignore[assignment]
 
 UNROLLED = 8  # steps in a graph, where that many are to come: fewer gaps between graphs
+ATTEMPTS = 3  # at recording: the first in a process may meet libraries that still set themselves up
 SPARE = 1.25  # room for rounds with more rows or steps than this one, so that graphs need not be captured again
 
 
@@ -77,27 +78,35 @@ class CapturedTrainer:
             steps -= count
 
     def _capture(self, stage: Stage, active: int, count: int) -> None:
-        """Records the steps, after taking one to warm up; a method that cannot be recorded is run step by step."""
+        """Records the steps; a method that cannot be recorded is run step by step."""
         before = [leaf.clone() for leaf in _leaves([stage.block, stage.step])]
+        for _ in range(ATTEMPTS):
+            try:
+                stage.graphs[active, count] = self._recorded(stage, active, count)
+                return
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                self.why = str(error)
+            finally:
+                torch._foreach_copy_(_leaves([stage.block, stage.step]), before)
+        self.capture = False
+        reason = (self.why.splitlines() or [""])[0]
+        warnings.warn(f"steps cannot be recorded as a CUDA graph and are taken one by one: {reason}", stacklevel=2)
+
+    def _recorded(self, stage: Stage, active: int, count: int) -> torch.cuda.CUDAGraph:
+        """The steps as a graph, after one to warm up."""
         torch.cuda.synchronize()
-        try:
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                self._steps(stage, active, 1)
-            torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=stage.pool):
-                self._steps(stage, active, count)
-            stage.pool = stage.pool or graph.pool()
-            stage.graphs[active, count] = graph
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as error:
-            self.capture, self.why = False, str(error)
-            reason = (self.why.splitlines() or [""])[0]
-            warnings.warn(f"steps cannot be recorded as a CUDA graph and are taken one by one: {reason}", stacklevel=2)
-        torch._foreach_copy_(_leaves([stage.block, stage.step]), before)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self._steps(stage, active, 1)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=stage.pool):
+            self._steps(stage, active, count)
+        stage.pool = stage.pool or graph.pool()
+        return graph
 
     def _steps(self, stage: Stage, active: int, count: int) -> None:
         for _ in range(count):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -210,3 +211,39 @@ def test_chunks_side_by_side_are_the_same_figures(module: nn.Module) -> None:
     one, other = (evaluate(module, X, Y, 7, beside) for beside in (1, 3))
     assert torch.equal(one[0], other[0])
     assert torch.equal(one[1], other[1])
+
+
+class Replayed:
+    """In place of a CUDA graph: takes the steps again."""
+
+    def __init__(self, trainer: CapturedTrainer, *steps: Any) -> None:
+        self.trainer, self.steps = trainer, steps
+
+    def replay(self) -> None:
+        self.trainer._steps(*self.steps)
+
+
+@pytest.mark.parametrize(("failures", "captured_at_last"), [(0, True), (2, True), (99, False)])
+def test_what_cannot_be_recorded_at_once_is_tried_again_and_then_taken_step_by_step(
+    failures: int, captured_at_last: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def recorded(trainer: CapturedTrainer, *steps: Any) -> Any:
+        calls.append(steps[1:])
+        trainer._steps(*steps[:2], 1)  # the warm-up leaves its traces, which must be undone
+        if len(calls) <= failures:
+            raise RuntimeError("busy\nwith details")
+        return Replayed(trainer, *steps)
+
+    monkeypatch.setattr(CapturedTrainer, "_recorded", recorded)
+    plans, packed = plans_of([(30, 2, 8), (7, 1, 8), (20, 3, 4)])
+    trainer = CapturedTrainer(row_gradients(MODULE, "vmap"), Samples(X, Y))
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        found = trainer.train(block_of(3, Adam()), packed)
+    assert torch.allclose(train(block_of(3, Adam()), plans, X, Y, row_gradients(MODULE)).w, found.w, rtol=0, atol=1e-11)
+    assert trainer.capture == captured_at_last
+    told = ["steps cannot be recorded as a CUDA graph and are taken one by one: busy"]
+    assert [str(one.message) for one in heard] == ([] if captured_at_last else told)
+    assert {rows for rows, _ in calls} <= {1, 2, 3}  # a graph for each number of rows at work
