@@ -40,13 +40,16 @@ def played(run: str, round: int, score: float | None, status: str = "running") -
 def test_the_tally_counts_runs_and_rounds_and_tells_the_time_left() -> None:
     clock = Clock()
     tally = Tally(clock)
-    tally.add(started())
-    clock.now = 10.0
-    for event in (played("fedavg0", 1, 0.5), played("fedavg0", 2, 0.9142, "finished")):
-        tally.add(event)
-    assert tally.text() == "1 of 4 runs, 2 of 8 rounds, about 30 s left; latest fedavg, iid 0.9142"
-    tally.add(RunFinished("fedprox0", 0, "diverged", 2))
-    assert tally.text().startswith("2 of 4 runs, 4 of 8 rounds, about 10 s left")
+    tally.add(started(rounds=5))
+    clock.now = 100.0  # what comes before the first round says nothing of the others
+    tally.add(played("fedavg0", 1, 0.5))
+    for turn in range(2, 6):
+        assert "left" not in tally.text()
+        clock.now += 2.0
+        tally.add(played("fedavg0", turn, 0.9142, "finished" if turn == 5 else "running"))
+    assert tally.text() == "1 of 4 runs, 5 of 20 rounds, about 30 s left; latest fedavg, iid 0.9142"
+    tally.add(RunFinished("fedprox0", 0, "diverged", 5))
+    assert tally.text().startswith("2 of 4 runs, 10 of 20 rounds, about 9 s left")
 
 
 def test_a_cell_is_the_mean_over_the_seeds_so_far() -> None:
