@@ -26,6 +26,7 @@ import torch
 
 from tacit.core.events import Event, RoundFinished
 from tacit.data.datasets import Dataset
+from tacit.engines.planner import Places
 from tacit.engines.runner import run_study
 from tacit.engines.study import Study
 
@@ -74,7 +75,7 @@ def play(clients: int, cohort: int, algorithm: str, rounds: int) -> dict[str, fl
     )
     with tempfile.TemporaryDirectory() as folder:
         clock = Clock(Path(folder))
-        run_study(study, Path(folder), on_event=clock)
+        run_study(study, Path(folder), Places(workers=1), on_event=clock)
     times = [after - before for before, after in zip(clock.ends, clock.ends[1:], strict=False)]
     data = (EACH * clients + TESTED) * (64 * 4 + 8) / 1e6
     return {
