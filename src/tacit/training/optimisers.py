@@ -61,7 +61,7 @@ class Optimiser(Registered, family="optimisers", home="tacit.training.optimisers
 
     def lean(self, w: Tensor, g: Tensor, state: Rows) -> tuple[Tensor, Rows]:
         """`step` on one row where the float fields are plain numbers; equal to it up to rounding, and as pure."""
-        raise NotImplementedError
+        return self.step(w, g, state)
 
 
 def lean_update(rule: Optimiser, w: Tensor) -> Update:
