@@ -33,13 +33,14 @@ SPLITS = [
     {"name": "feature_noise", "sigma": 0.5},
 ]
 FEDPROX = {"name": "fedprox", "mu": [0.001, 0.01, 0.1, 1]}
-COMMON = {"dataset": "cifar10", "model": "cnn", "clients": 3, "optimiser": "adam", "local_epochs": 2}
+CIFAR10 = {"name": "cifar10", "pixels": "signed"}
+COMMON = {"dataset": CIFAR10, "model": "cnn", "clients": 3, "optimiser": "adam", "local_epochs": 2}
 
 
 def pictures() -> Dataset:
     """CIFAR-10, or noise of its shape."""
     if data_folder():
-        return Source.build("cifar10").load(data_folder())
+        return Source.build(CIFAR10).load(data_folder())
     draw = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (60_000, 3, 32, 32), generator=draw) / torch.tensor(255.0)
     y = torch.randint(0, 10, (len(x),), generator=draw)
