@@ -13,15 +13,17 @@ import pandas as pd
 
 DOCS = Path(__file__).parent
 KEYS = ["algorithm", "split", "seed"]
+IN_ORDER = "labels_per_party(deal=in_order)"  # as the thesis deals them
 COLUMNS = {
     "iid": "IID",
     "thesis_dirichlet": "label skew, shards",
     "label_dirichlet": "label skew, division",
     "quantity_skew": "quantity skew",
-    "labels_per_party": "labels per party",
+    IN_ORDER: "labels per party",
+    "labels_per_party(deal=random)": "labels per party, random",
     "feature_noise": "noise",
 }
-IN_THESIS = ["iid", "thesis_dirichlet", "quantity_skew", "labels_per_party", "feature_noise"]
+IN_THESIS = ["iid", "thesis_dirichlet", "quantity_skew", IN_ORDER, "feature_noise"]
 THESIS = {
     "thesis-table-2-1": {
         "fedavg": [0.6427, 0.4335, 0.6192, 0.3934, 0.5933],
@@ -121,14 +123,14 @@ def claims() -> str:
     """What the thesis concludes from its tables and figures, and what these runs say."""
     one, two, figure, prox = "thesis-table-2-1", "thesis-table-2-2", "thesis-figure-2-13", "thesis-fedprox"
     nova, small, large = "fednova(normalise=epochs)", "fedprox(mu=0.01)", "fedprox(mu=0.1)"
-    labels = gains_of_clients(one, "labels_per_party", small, "fedavg")
+    labels = gains_of_clients(one, IN_ORDER, small, "fedavg")
     skewed = gains_of_clients(prox, "thesis_dirichlet", large, "fedavg")
     quantity = gains_of_clients(one, "quantity_skew", large, "fedavg")
     rows = {
         "mu = 1 is the worst everywhere": worst_everywhere(one, "fedprox(mu=1)"),
         "IID: FedAvg is the best": is_best(one, "iid", "fedavg"),
         **{f"{COLUMNS[split]}: mu = 0.01 is the best": is_best(one, split, small) for split in IN_THESIS[1:]},
-        "labels per party: mu = 0.01 beats FedAvg": verdict(one, "labels_per_party", small, "fedavg"),
+        "labels per party: mu = 0.01 beats FedAvg": verdict(one, IN_ORDER, small, "fedavg"),
         "labels per party: mu = 0.01 helps the client of two labels most": helps_most(labels, 0),
         "label skew, beta 1: mu = 0.1 helps clients' local tests a little": helps_clients(skewed),
         "quantity skew: mu = 0.1 is better for every client than FedAvg": helps_every_client(quantity),
@@ -137,7 +139,7 @@ def claims() -> str:
         "IID, epochs 5, 1, 2: FedNova beats FedAvg": verdict(two, "iid", nova, "fedavg"),
         "label skew: FedNova does not beat FedAvg": verdict(two, "thesis_dirichlet", "fedavg", nova),
         "quantity skew: FedNova beats FedAvg": verdict(two, "quantity_skew", nova, "fedavg"),
-        "labels per party: FedNova is worse than FedAvg": verdict(two, "labels_per_party", "fedavg", nova),
+        "labels per party: FedNova is worse than FedAvg": verdict(two, IN_ORDER, "fedavg", nova),
         "noise: FedNova is worse than FedAvg, by its table": verdict(two, "feature_noise", "fedavg", nova),
     }
     return "\n".join(
@@ -160,7 +162,7 @@ def worst_everywhere(name: str, method: str) -> str:
 
 def ranked(name: str) -> str:
     means = top(name).mean(axis=1).sort_values(ascending=False)
-    names = {**COLUMNS, "all data": "centralised"}
+    names = {**COLUMNS, "labels_per_party": "labels per party", "all data": "centralised"}
     shown = ", ".join(f"{names[split]} {value:.4f}" for (_, split), value in means.items())
     last = {split for _, split in means.index[-2:]}
     return f"{'**confirmed**' if last == {'thesis_dirichlet', 'labels_per_party'} else '**refuted**'}: {shown}"
