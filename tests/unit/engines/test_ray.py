@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,14 @@ STUDY = {
     "dataset": "digits",
     "model": "mlp",
     "clients": 3,
-    "rounds": 100,  # seconds of work for each run, so that both nodes are in the middle of one
+    "rounds": 100,
     "algorithm": ["fedavg", {"name": "fedprox", "mu": 0.1}],
     "split": ["iid", "label_dirichlet"],
 }
-SOON = {  # a dead node is noticed after two seconds, not after fifteen
+SOON = {  # a dead node is noticed after two seconds, not after fifteen; a slow one has time to answer
     "health_check_initial_delay_ms": 500,
     "health_check_period_ms": 500,
-    "health_check_timeout_ms": 1000,
+    "health_check_timeout_ms": 20_000,
     "health_check_failure_threshold": 3,
 }
 
@@ -45,7 +46,10 @@ def cluster() -> Iterator[Any]:
     made.shutdown()
 
 
-def test_a_study_on_ray_survives_the_death_of_a_node(cluster: Any, tmp_path: Path) -> None:
+def test_a_study_on_ray_survives_the_death_of_a_node(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tacit.engines.executors.ray.SLICE", 0.05)  # a few rounds
     other = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
     events: list[Event] = []
@@ -55,7 +59,9 @@ def test_a_study_on_ray_survives_the_death_of_a_node(cluster: Any, tmp_path: Pat
         nonlocal alive
         events.append(event)
         played, ended = ({one.run for one in events if isinstance(one, kind)} for kind in (RoundFinished, RunFinished))
-        if alive and len(played - ended) > 1:  # both nodes are at work
+        if alive and isinstance(event, RoundFinished):
+            time.sleep(0.1)  # no further slices are asked for meanwhile: the first worker waits for the other
+        if alive and len(played - ended) > 1:  # both nodes are in the middle of a run
             alive = False
             cluster.remove_node(other, allow_graceful=False)  # SIGKILL to all its processes
 
