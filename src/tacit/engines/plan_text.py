@@ -20,11 +20,14 @@ def plan_text(plan: Plan) -> str:
     runs, steps = sum(len(block.runs) for block in plan.blocks), sum(block.steps for block in plan.blocks)
     threads = "" if plan.threads is None else f", with {_count(plan.threads, 'thread')} each"
     threads += f", {plan.beside} clients side by side" if plan.beside > 1 else ""
+    rows = [HEADER, *(_row(block) for block in plan.blocks[:MANY])]
+    if plan.devices != ("cpu",):  # what is told of seconds is about cores
+        rows = [row[:-1] for row in rows]
     lines = [
         f"{_count(runs, 'run')} in {_count(len(plan.blocks), 'block')}, {_count(steps, 'local step')}",
         f"in {plan.place}{threads}: {plan.why}",
         "",
-        *_table([HEADER, *(_row(block) for block in plan.blocks[:MANY])]),
+        *_table(rows),
     ]
     more = len(plan.blocks) - MANY
     return "\n".join([*lines, f"... and {more:,} more blocks"] if more > 0 else lines)

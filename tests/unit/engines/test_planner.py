@@ -192,6 +192,8 @@ def test_a_plan_is_told_in_words_and_as_values() -> None:
     assert text.startswith("30 runs in 30 blocks, ")
     assert "in this process, on cpu, with 1 thread each" in text
     assert text.endswith("... and 10 more blocks")
+    assert " about\n" in text
+    assert " about\n" not in str(tacit.plan(FAST, device="cuda", on="ray"))  # seconds are told of cores only
     values = json.loads(json.dumps(found.to_dict()))
     assert len(values["blocks"]) == 30
     assert values["blocks"][3]["runs"] == ["003-iid-fedavg-seed-3"]
