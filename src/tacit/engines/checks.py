@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tacit.core.errors import StudyError
+from torch import nn
+
+from tacit.core.errors import DataError, StudyError
+from tacit.core.registry import Registered
 from tacit.data.tables import Table
 from tacit.engines.places import machine_memory
 from tacit.federated.algorithms.clustered import Clustered
@@ -13,11 +16,26 @@ from tacit.federated.algorithms.fednova import FedNova
 from tacit.federated.algorithms.fedplus import FedPlus
 from tacit.federated.algorithms.scaffold import Scaffold
 from tacit.federated.combine.median import TrimmedMean
+from tacit.federated.fusion.dense import Dense
+from tacit.models.model import Mlp
 
 if TYPE_CHECKING:
     from tacit.engines.study import Run
 
 WEIGHTS = ("samples", "uniform")
+ALONE = {  # what leaves clients alone with their networks, as a fusion needs it
+    "combiner": "mean",
+    "selection": "all",
+    "behaviour": "steady",
+    "dropout": 0.0,
+    "missing": "left_out",
+    "attackers": "none",
+    "wire": (),
+    "radius": None,
+    "fine_tuning": 0,
+    "pretraining": 0,
+    "distillation": 0,
+}
 FLOORS = {
     "clients": 1,
     "rounds": 1,
@@ -40,6 +58,19 @@ def check_run(run: Run) -> None:
     _check_server_data(run)
     _check_single_messages(run)
     _check_start(run)
+    _check_fusion(run)
+
+
+def check_fusible(run: Run, module: nn.Module, sizes: Sequence[int]) -> None:
+    """Refuses networks whose neurons cannot be matched, and clients that have none to match."""
+    if run.fusion is None:
+        return
+    try:
+        Dense.of(module.state_dict())
+    except DataError as error:
+        raise StudyError(f"{run.fusion.name} cannot fuse {run.model.name}: {error}; use mlp, say") from None
+    if empty := next((client for client, size in enumerate(sizes) if not size), None):
+        raise StudyError(f"client {empty} has no sample to train a network with; use fewer clients or another split")
 
 
 def check_server_memory(run: Run, row_bytes: int) -> None:
@@ -84,6 +115,11 @@ def _cautions(run: Run) -> list[str]:
         found.append(
             f"{rule.name} needs {rule.quorum} replies, and with dropout {run.dropout:g} a round has {expected:.1f};"
             " rounds with fewer change nothing"
+        )
+    if run.fusion is not None and run.initial == "same":
+        found.append(
+            "all clients start from the same weights, so their neurons are in one order already and"
+            f" {run.fusion.name} has little to do; set initial: different for networks that were made independently"
         )
     if run.algorithm.name == "local" and (run.wire or run.attackers.count):
         found.append("local sends nothing, so neither the wire nor what attackers send can change it")
@@ -165,6 +201,30 @@ def _check_start(run: Run) -> None:
         )
     if run.pretraining:
         raise StudyError("pretraining has no effect where clients start from weights of their own; use initial: same")
+
+
+def _check_fusion(run: Run) -> None:
+    """A fusion takes whole networks, each trained alone, in place of what an algorithm sends."""
+    if run.widths is not None:
+        if run.fusion is None:
+            raise StudyError(
+                "widths: only a fusion can make one of networks of different widths; set fusion: pfnm, say"
+            )
+        if not isinstance(run.model, Mlp):
+            raise StudyError(f"widths are those of an mlp's hidden layers; leave them out with model: {run.model.name}")
+        if len(run.widths) != run.clients or min(run.widths) < 1:
+            raise StudyError(
+                f"widths: expected one of 1 or more for each of {run.clients} clients, got {list(run.widths)}"
+            )
+    if run.fusion is None:
+        return
+    for name, plain in ALONE.items():
+        value = getattr(run, name)
+        value = value.name if isinstance(value, Registered) and not isinstance(plain, int) else value
+        if value != plain:
+            raise StudyError(
+                f"{run.fusion.name} fuses whole networks that every client has trained alone; leave out {name}"
+            )
 
 
 def _check_single_messages(run: Run) -> None:

@@ -1,8 +1,9 @@
 """The record of a study: one JSON line per run and round.
 
 `history.jsonl` holds what follows from the study and its seed, so that two runs of it are equal to the byte;
-`timings.jsonl` holds the seconds. Lines are appended as they come; at the end they stand run by run, wherever the runs
-were computed. On resume, lines of rounds after a run's checkpoint are dropped.
+`timings.jsonl` holds the seconds, and whatever of a record is called `..._seconds`. Lines are appended as they come; at
+the end they stand run by run, wherever the runs were computed. On resume, lines of rounds after a run's checkpoint are
+dropped.
 """
 
 from __future__ import annotations
@@ -38,9 +39,11 @@ class History:
 
     def add(self, record: Mapping[str, Any], seconds: float) -> None:
         """One run's round."""
+        own = {name: value for name, value in record.items() if name.endswith("_seconds")}
         key = {"run": record["run"], "round": record["round"]}
-        self._write("history.jsonl", record)
-        self._write("timings.jsonl", {**key, "seconds": round(seconds, 6)})
+        self._write("history.jsonl", {name: value for name, value in record.items() if name not in own})
+        times = {"seconds": seconds, **own}
+        self._write("timings.jsonl", key | {name: round(value, 6) for name, value in times.items()})
 
     def sync(self) -> None:
         """A checkpoint must not know more than the history after a power cut."""

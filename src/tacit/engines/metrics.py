@@ -23,7 +23,8 @@ from tacit.training.evaluation import evaluate
 if TYPE_CHECKING:
     from tacit.engines.simulation import Simulation
 
-Tests = list[tuple[float | None, float | None]]  # each client's loss and score on its local test
+Test = tuple[float | None, float | None]  # a client's loss and score on its local test
+Tests = Sequence[Test]
 NOBODY = torch.zeros(0, dtype=torch.int64)
 ALL_TESTED = 100  # clients, up to which a round tests and records all of them; of more, those that take part in it
 
@@ -110,13 +111,20 @@ def local_metrics(simulation: Simulation, state: RunState, replies: Sequence[Rep
     local test accuracies, each with the model it uses; `central_accuracy` is that mean with the global model. A
     regression has `local_r2` and so on.
     """
-    score = simulation.score
-    trained = {reply.client: reply for reply in replies}
-    who = tests.who
+    score, who = simulation.score, tests.who
     nothing: Tests = [(None, None)] * len(who)
     going, own = state.status == "running", is_personal(state.run)
     central = [_mean_pair(score, *pair) for pair in tests.central] if going else nothing
     tested = _personal_tests(simulation, state, who) if going and own else central
+    return client_metrics(score, state, replies, list(zip(who, tested, central, strict=True)))
+
+
+def client_metrics(
+    score: Score, state: RunState, replies: Sequence[Reply], tests: Sequence[tuple[int, Test, Test]]
+) -> dict[str, Any]:
+    """The clients' metrics, given each one's test with the model it uses and with the global one."""
+    trained = {reply.client: reply for reply in replies}
+    who, tested, central = zip(*tests, strict=True) if tests else ((), (), ())
     clients = [
         _client_record(score, state, k, trained.get(k), (*test, whole[1]))
         for k, test, whole in zip(who, tested, central, strict=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tacit.data.tables import Table
-from tacit.engines.study import SETTINGS, Run, describe, plain
+from tacit.engines.study import Run, describe, plain
 from tacit.engines.texts import short_values, text
 
 ALWAYS = ("algorithm", "split")
@@ -21,8 +21,10 @@ def label_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     {'split': 'iid', 'algorithm': 'fedprox(mu=1)'}
     """
     every = [describe(run) for run in runs]
+    for one in every:  # clients of a fusion train alone: it takes the algorithm's place
+        one["algorithm"] = one.pop("fusion") or one["algorithm"]
     proper = [one for one in every if not one["centralised"]] or every  # a reference has one client, whatever varies
-    varying = [key for key in SETTINGS if key in ALWAYS or len({str(one[key]) for one in proper}) > 1]
+    varying = [key for key in every[0] if key in ALWAYS or len({str(one[key]) for one in proper}) > 1]
     columns = {key: short_values([one[key] for one in every]) for key in varying}
     labels = [{key: columns[key][k] for key in varying} for k in range(len(runs))]
     for run, label in zip(runs, labels, strict=True):

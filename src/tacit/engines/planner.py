@@ -111,7 +111,8 @@ def group_runs(runs: Sequence[Named]) -> list[list[Named]]:
     for id, run in runs:
         owner = client_class(type(run.algorithm))
         keys = (batch_key(run.algorithm, owner), batch_key(run.optimiser, type(run.optimiser)))
-        key = (keys, type(run.algorithm).sends, plain(run.model), plain(run.dataset), plain(run.public))
+        alike = [plain(part) for part in (run.model, run.dataset, run.public)]
+        key = (keys, type(run.algorithm).sends, alike, run.fusion is not None)
         groups.setdefault(str(key), []).append((id, run))
     return list(groups.values())
 

@@ -126,7 +126,7 @@ class Simulation:
                 self.beside.put(row_gradients(self.module))
         self.tf32 = tf32
         if self.form != "loop":
-            with self._computing():
+            with self.computing():
                 self._batch_rows(captured=self.form == "captured" and not draws and not has_statistics(self.module))
         self.public: Samples | None = None
         if public is not None:
@@ -134,7 +134,7 @@ class Simulation:
             self.public = Samples(x.to(self.device), y.to(self.device))
         for state in self.states:
             if state.run.pretraining:
-                with self._computing():
+                with self.computing():
                     pretrain(self, state)
             state.server = projected(state.server, state.run.radius)
         self.block = 1 if draws else min(block or (1 if self.form == "loop" else PROGRAMS), PROGRAMS)  # draws alone
@@ -145,9 +145,9 @@ class Simulation:
 
     def play_round(self) -> Iterator[tuple[dict[str, Any], float]]:
         """One round of every run that is still going: each one's record for the history, and its seconds."""
-        with self._computing():
+        with self.computing():
             going, chosen = self.going, {state.id: choose(state) for state in self.going}
-            replies = self._gather_replies([(state, client) for state in going for client in chosen[state.id][1]])
+            replies = self.gather_replies([(state, client) for state in going for client in chosen[state.id][1]])
             ends = [self._aggregate(state, replies[state.id], chosen[state.id][0]) for state in going]
             tests = test_runs(self, [(state, chosen[state.id][0]) for state in going])
             records = [
@@ -157,7 +157,7 @@ class Simulation:
         yield from records
 
     @contextmanager
-    def _computing(self) -> Iterator[None]:
+    def computing(self) -> Iterator[None]:
         """On a GPU: kernels and graphs belong to the device that is current, and products are rounded as asked."""
         if not self.gpus:
             yield
@@ -165,7 +165,7 @@ class Simulation:
         with torch.cuda.device(self.device), precision(self.tf32):
             yield
 
-    def _gather_replies(self, jobs: list[Job]) -> dict[str, list[Reply]]:
+    def gather_replies(self, jobs: list[Job]) -> dict[str, list[Reply]]:
         """Sets all clients to work, makes the next round's plans meanwhile, and waits."""
         sizes = Counter(state.id for state, _ in jobs)
         inboxes = {state.id: Inbox(sizes[state.id] if self.block == 1 else None) for state in self.going}
@@ -240,7 +240,7 @@ class Simulation:
 
     def state_dict(self, state: RunState, client: int | None = None) -> dict[str, Tensor]:
         """The run's global model, or the one that a client uses, as torch saves models."""
-        with self._computing():
+        with self.computing():
             own = (state.server["x"], state.buffers) if client is None else personal_model(self, state, client)
         self.layout.load(self.module, *own)
         return {name: value.detach().cpu().clone() for name, value in self.module.state_dict().items()}
@@ -289,19 +289,6 @@ class Simulation:
             record |= {"loss": None, **self.score.nothing}
         record |= local_metrics(self, state, replies, tests)
         record |= {"replies": len(replies), "updated": end.enough, "bytes_up": end.up, "bytes_down": end.down}
-        self._judge(state, record[self.score.name])
+        state.judge(record[self.score.name])
         seconds, state.seconds = state.seconds + time.perf_counter() - begin, 0.0
         return {**record, "status": state.status}, seconds
-
-    def _judge(self, state: RunState, score: float | None) -> None:
-        if state.status == "diverged" or score is None:
-            return
-        state.stale = 0 if score > state.best else state.stale + 1
-        state.best = max(state.best, score)
-        run = state.run
-        if run.target_accuracy is not None and score >= run.target_accuracy:
-            state.status = "target"
-        elif run.patience is not None and state.stale >= run.patience:
-            state.status = "patience"
-        elif state.round >= run.rounds:
-            state.status = "finished"

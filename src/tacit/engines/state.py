@@ -22,7 +22,7 @@ from tacit.data.datasets import Dataset
 from tacit.data.partition import Partition, add_noise, divide
 from tacit.data.shards import Shards
 from tacit.engines import memories
-from tacit.engines.checks import check_server_memory
+from tacit.engines.checks import check_fusible, check_server_memory
 from tacit.engines.study import Run, plain
 from tacit.federated.algorithm import Algorithm, Server
 from tacit.models.model import make_module
@@ -36,11 +36,36 @@ MEMORIES = ("memory", "wire_memory")  # saved too
 
 
 @dataclass(eq=False)
-class RunState:
-    """One run. Only the engine changes it, and only between rounds."""
+class Progress:
+    """How far a run has come."""
 
     id: str
     run: Run
+    round: int = field(default=0, kw_only=True)
+    status: str = field(default="running", kw_only=True)  # then finished | target | patience | diverged
+    best: float = field(default=-math.inf, kw_only=True)  # score so far
+    stale: int = field(default=0, kw_only=True)  # rounds since the best one
+    seconds: float = field(default=0.0, kw_only=True)  # of the current round
+
+    def judge(self, score: float | None) -> None:
+        """Whether the run goes on after a round that ended with this score."""
+        if self.status == "diverged" or score is None:
+            return
+        self.stale = 0 if score > self.best else self.stale + 1
+        self.best = max(self.best, score)
+        run = self.run
+        if run.target_accuracy is not None and score >= run.target_accuracy:
+            self.status = "target"
+        elif run.patience is not None and self.stale >= run.patience:
+            self.status = "patience"
+        elif self.round >= run.rounds:
+            self.status = "finished"
+
+
+@dataclass(eq=False)
+class RunState(Progress):
+    """One run. Only the engine changes it, and only between rounds."""
+
     initial: Tensor  # (P,), before the first round
     train: Shards[Tensor]  # each client's samples, as indices into the pool
     test: Shards[Tensor]
@@ -51,11 +76,6 @@ class RunState:
     memory: memories.Memories = field(default_factory=dict)
     wire_memory: memories.Memories = field(default_factory=dict)  # "0 dx" is the first stage's for entry dx
     folder: Path | None = None  # for memories that are too many to hold; without one, a temporary file is used
-    round: int = 0
-    status: str = "running"  # then finished | target | patience | diverged
-    best: float = -math.inf  # score so far
-    stale: int = 0  # rounds since the best one
-    seconds: float = 0.0  # of the current round
 
     def saved(self, *, whole: bool = False) -> dict[str, Any]:
         """What a checkpoint keeps; the rest follows from the run.
@@ -158,6 +178,7 @@ def try_out(run: Run, dataset: Dataset, partition: Partition | None = None) -> t
     partition = partition or divide(dataset.groups.numpy(), run.split, run.clients, run.seed, **aside)
     module = make_module(run.model, dataset.x.shape[1:], dataset.outputs, run.seed)
     run.attackers.check(run.clients, dataset.classes)
+    check_fusible(run, module, [len(part) for part in partition.train])
     check_server_memory(run, Layout.of(module).size * dataset.x.element_size())
     if Layout.of(module).buffers and not run.combiner.linear:
         raise StudyError(

@@ -31,10 +31,11 @@ from tacit.engines.study_file import parse, read_settings, reason
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.behaviour import Behaviour
 from tacit.federated.combine.combiner import Combiner
+from tacit.federated.fusion.fusion import Fusion
 from tacit.federated.selection import Selection
 from tacit.federated.wire.attackers import Attackers
 from tacit.federated.wire.stage import Stage
-from tacit.models.model import Model
+from tacit.models.model import Mlp, Model
 from tacit.models.own import is_own, remember
 from tacit.training.optimisers import Optimiser
 from tacit.training.schedules import Schedule
@@ -53,6 +54,10 @@ class Run:
     split: Split = _setting("iid", "how the samples are divided among the clients: tacit list splits")
     clients: int = _setting(4, "how many organisations take part")
     algorithm: Algorithm = _setting("fedavg", "tacit list algorithms, such as {name: fedprox, mu: 0.1}")
+    fusion: Fusion | None = _setting(None, "clients train alone, then their networks are matched: tacit list fusions")
+    widths: tuple[int, ...] | None = _setting(
+        None, "with a fusion: every client's width, as [50, 80]; null: the model's"
+    )
     combiner: Combiner = _setting("mean", "how the server makes one row of many: tacit list combiners")
     selection: Selection = _setting("all", "who takes part in a round: tacit list selections")
     behaviour: Behaviour = _setting("steady", "how much of its work a client gets done: tacit list behaviours")
@@ -94,6 +99,12 @@ class Run:
         """This client's batch size; None is the full batch."""
         fixed = self.algorithm.local_work
         return fixed.batch_size if fixed else self._of("batch_size", client)
+
+    def model_of(self, client: int) -> Model:
+        """This client's model: with widths of its own, another one."""
+        if self.widths is None or not isinstance(self.model, Mlp):
+            return self.model
+        return replace(self.model, hidden=(self.widths[client],) * len(self.model.hidden))
 
     def _of(self, name: str, client: int) -> Any:
         value = getattr(self, name)
@@ -155,6 +166,7 @@ class Study:
             choices = {key: expand(self.settings[key], field_types(Run)[key], key) for key in SETTINGS}
             grid = make_points(choices, Run, plain)
         references = [_centralised(run) for run in grid if run.centralised]
+        grid = [replace(run, algorithm=Algorithm.build("local")) if run.fusion else run for run in grid]
         runs = [*(replace(run, centralised=False) for run in grid), *references]
         return list({str(describe(run)): run for run in runs}.values())
 
@@ -320,6 +332,8 @@ def _centralised(run: Run) -> Run:
         split=Split.build("iid"),
         clients=1,
         algorithm=Algorithm.build("fedavg"),
+        fusion=None,
+        widths=None,
         combiner=Combiner.build("mean"),
         selection=Selection.build("all"),
         behaviour=Behaviour.build("steady"),

@@ -27,7 +27,9 @@ from tacit.engines.naming import encoding_files, row_names, table_columns
 from tacit.engines.portrait import Portrait
 from tacit.engines.state import is_personal
 from tacit.engines.study import Run, Study, plain
+from tacit.federated.fusion.dense import Dense
 from tacit.models.model import make_module
+from tacit.report.baselines import with_baselines
 
 if TYPE_CHECKING:
     from tacit.report.pictures import Picture
@@ -76,9 +78,9 @@ class Results:
     @cached_property
     def records(self) -> list[dict[str, Any]]:
         """One record per run and round, clients included."""
-        seconds = {(t["run"], t["round"]): t["seconds"] for t in read_lines(self.folder / "timings.jsonl")}
+        times = {(line["run"], line["round"]): line for line in read_lines(self.folder / "timings.jsonl")}
         lines = read_lines(self.folder / "history.jsonl")
-        found = [{**line, "seconds": seconds.get((line["run"], line["round"]))} for line in lines]
+        found = [{**line, "seconds": None, **times.get((line["run"], line["round"]), {})} for line in lines]
         order = {run: k for k, run in enumerate(self.labels)}
         if strange := [record["run"] for record in found if record["run"] not in order]:
             raise DataError(
@@ -92,7 +94,8 @@ class Results:
 
     @cached_property
     def _frame(self) -> pd.DataFrame:
-        rows = [{**self.labels[r["run"]], **{k: v for k, v in r.items() if k != "clients"}} for r in self.records]
+        nested = ("clients", "fusion")
+        rows = [{**self.labels[r["run"]], **{k: v for k, v in r.items() if k not in nested}} for r in self.records]
         table, texts = pd.DataFrame(rows), {"run", "status", "updated", *next(iter(self.labels.values()), {})}
         return table.astype({name: float for name in table if name not in texts and table[name].dtype == object})
 
@@ -206,26 +209,34 @@ class Results:
         The metric is by default the score, accuracy or R2. `statistic` may be `std` and so on. A cell is empty where a
         run diverged, whatever the other seeds did.
         """
-        summary, metric = self.summary(), metric or self.score
+        metric = metric or self.score
         if statistic not in STATISTICS:
             raise StudyError(f"there is no statistic {statistic!r}; {suggest(str(statistic), STATISTICS)}")
         if metric not in self.metrics:
             raise StudyError(f"there is no metric {metric!r}; {suggest(str(metric), self.metrics)}")
-        summary["algorithm"] = summary["run"].map(self.names)
+        summary = self._by_method(metric)
         values = summary[metric].where(summary["status"] != "diverged")
         column = self.columns
-        cells = values.groupby([summary["algorithm"], summary[column]], sort=False)
+        cells = values.groupby([summary["method"], summary[column]], sort=False)
         found = cells.agg(statistic).where(cells.apply(lambda cell: cell.notna().all()))
-        rows, columns = summary["algorithm"].unique(), summary[column].unique()
+        found.index.names = ["algorithm", column]
+        rows, columns = pd.Index(summary["method"].unique(), name="algorithm"), summary[column].unique()
         return found.unstack(column).reindex(index=rows, columns=columns)
+
+    def _by_method(self, metric: str) -> pd.DataFrame:
+        """The summary with each run's method; of a score, also what the runs' fusions are compared with."""
+        summary = self.summary()
+        summary = summary.assign(method=summary["run"].map(self.names))
+        return with_baselines(summary, self.score) if metric == self.score else summary
 
     def comparison(self) -> pd.DataFrame:
         """Every table at once: a row per metric, method and column, with mean, deviation and number of seeds."""
         summary, column = self.summary(), self.columns
         if summary.empty:
             return summary
-        summary = summary.assign(method=summary["run"].map(self.names))
-        long = summary.melt(["method", column, "status"], self.metrics, var_name="metric")
+        about = ["method", column, "status"]
+        parts = [self._by_method(metric).melt(about, [metric], var_name="metric") for metric in self.metrics]
+        long = pd.concat(parts, ignore_index=True)
         long["value"] = long["value"].astype(float).where(long["status"] != "diverged")
         cells = long.groupby(["metric", "method", column], sort=False)["value"]
         whole = cells.apply(lambda cell: cell.notna().all())  # as in the tables: empty where a run diverged
@@ -265,7 +276,10 @@ class Results:
                 + (absent if client is not None and self.runs[run].clients > ALL_TESTED else "")
             )
         module = make_module(self.runs[run].model, *self._sizes(run, data), self.runs[run].seed)
-        module.load_state_dict(checkpoint.load(path))
+        state = checkpoint.load(path)
+        if self.runs[run].fusion:  # which has the width that it came to
+            return Dense.of(state).module(module).eval()
+        module.load_state_dict(state)
         return module.eval()
 
     def predict(self, run: str, frame: pd.DataFrame, *, client: int | str | None = None) -> pd.Series[Any]:

@@ -18,6 +18,7 @@ from tacit.core.registry import Registered
 from tacit.data.dataset import Dataset
 from tacit.engines import checkpoint
 from tacit.engines.clients import chosen_for
+from tacit.engines.fusion import FusionSimulation, FusionState
 from tacit.engines.metrics import tested_clients
 from tacit.engines.simulation import Simulation
 from tacit.engines.state import RunState, is_personal
@@ -27,6 +28,7 @@ from tacit.models.model import Imported
 SPARING = 10  # times as long as a checkpoint takes passes before the next one
 
 Named = tuple[str, Run]  # a run and its id
+Engine = Simulation | FusionSimulation
 
 
 @dataclass(frozen=True)
@@ -143,19 +145,14 @@ def parts_of(runs: Sequence[Named]) -> list[Registered]:
     return [part for part in parts if isinstance(part, Registered)]
 
 
-def _restored(task: Task, datasets: Mapping[str, Dataset]) -> Simulation:
+def _restored(task: Task, datasets: Mapping[str, Dataset]) -> Engine:
     first = task.runs[0][1]
-    public = None if first.public is None else datasets[str(plain(first.public))]
     data = datasets[str(plain(first.dataset))]
-    simulation = Simulation(
-        task.runs,
-        data,
-        public,
-        device=task.device,
-        block=task.at_once,
-        folder=task.memories,
-        tf32=not task.exact,
-        side_by_side=task.beside,
+    options: Any = {"device": task.device, "block": task.at_once, "folder": task.memories}
+    options |= {"tf32": not task.exact, "side_by_side": task.beside}
+    public = None if first.public is None else datasets[str(plain(first.public))]
+    simulation: Engine = (
+        FusionSimulation(task.runs, data, **options) if first.fusion else Simulation(task.runs, data, public, **options)
     )
     known = checkpoint.decode(task.saved)["runs"] if task.saved else {}
     for state in simulation.states:
@@ -164,7 +161,7 @@ def _restored(task: Task, datasets: Mapping[str, Dataset]) -> Simulation:
     return simulation
 
 
-def _saved(task: Task, simulation: Simulation) -> Saved:
+def _saved(task: Task, simulation: Engine) -> Saved:
     states = dict(
         zip([state.id for state in simulation.states], simulation.saved(whole=task.memories is None), strict=True)
     )
@@ -172,7 +169,7 @@ def _saved(task: Task, simulation: Simulation) -> Saved:
     return Saved(rounds, checkpoint.block_state(task.key, states, done=False))
 
 
-def _conclude(task: Task, simulation: Simulation) -> Iterator[Message]:
+def _conclude(task: Task, simulation: Engine) -> Iterator[Message]:
     for state in simulation.states:
         yield Trained(state.id, _model(simulation, state))
         tested = tested_clients(state.run, chosen_for(state.run, state.round - 1))
@@ -184,5 +181,5 @@ def _conclude(task: Task, simulation: Simulation) -> Iterator[Message]:
     simulation.discard()
 
 
-def _model(simulation: Simulation, state: RunState, client: int | None = None) -> bytes:
+def _model(simulation: Any, state: RunState | FusionState, client: int | None = None) -> bytes:
     return checkpoint.encode(simulation.state_dict(state, client))

@@ -1,0 +1,1 @@
+"""One model of many: each file here is one method."""

@@ -1,0 +1,111 @@
+"""A fusion makes one network of many whose neurons are in no common order."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit.core.errors import DataError
+from tacit.core.registry import Registered
+from tacit.federated.fusion.dense import Dense
+from tacit.federated.fusion.matching import Floats, Matching, Places
+
+Assignment = tuple[tuple[Places, ...], ...]  # for each hidden layer and client: the global neuron of each of its own
+
+
+@dataclass(frozen=True)
+class Fused:
+    """One network, and which of its neurons each client's are."""
+
+    network: Dense
+    assignment: Assignment
+    solving: float = 0.0  # seconds in the assignment solver
+
+    def part(self, client: int) -> Dense:
+        """The client's own neurons, with their weights in the global network."""
+        return self.network.part([layer[client] for layer in self.assignment])
+
+
+@dataclass(frozen=True)
+class Fusion(Registered, family="fusions", home="tacit.federated.fusion"):
+    """Base of the fusions: networks of one depth, and of any widths, become one."""
+
+    @abstractmethod
+    def fuse(
+        self,
+        networks: Sequence[Dense],
+        draw: np.random.Generator,
+        *,
+        counts: Floats | None = None,
+        start: Assignment | None = None,
+    ) -> Fused:
+        """Fuses clients' networks.
+
+        `counts` are the samples that each client has of each class, (J, classes), where they are known; `start` is the
+        assignment of the round before.
+        """
+
+
+def check_networks(networks: Sequence[Dense], names: Sequence[str] | None = None) -> None:
+    """Refuses networks that cannot become one."""
+    names = names or [f"network {k}" for k in range(len(networks))]
+    if not networks:
+        raise DataError("expected networks to fuse, got none")
+    first = networks[0]
+    for name, one in zip(names, networks, strict=True):
+        for what in ("inputs", "outputs", "depth"):
+            there, wanted = _size(one, what), _size(first, what)
+            if there != wanted:
+                raise DataError(f"{name} has {there} {_word(what)}, and {names[0]} has {wanted}; they must agree")
+
+
+def _size(network: Dense, what: str) -> int:
+    return len(network.widths) if what == "depth" else int(getattr(network, what))
+
+
+def _word(what: str) -> str:
+    return "hidden layers" if what == "depth" else what
+
+
+Match = Callable[[int, Sequence[Floats], Sequence[Places] | None], Matching]
+
+
+def fuse_layers(networks: Sequence[Dense], match: Match, start: Assignment | None) -> tuple[Dense, Assignment, float]:
+    """Matches hidden layers from the top down; `match` does so for one layer. The outputs' biases are left at zero.
+
+    A neuron is [its incoming weights, its bias, its outgoing weights]; the outgoing ones are lifted to the neurons
+    of the layer above as they were matched, with zeros for those that the client does not have. Incoming weights belong
+    to the layer below, so only the first hidden layer has any.
+    """
+    outgoing = [network.weights[-1].T for network in networks]
+    weights: list[Floats] = []
+    biases: list[Floats] = [np.zeros(networks[0].outputs)]
+    assignment: list[tuple[Places, ...]] = []
+    solving = 0.0
+    for layer in reversed(range(len(networks[0].widths))):
+        incoming = [network.weights[0] if layer == 0 else np.zeros((network.widths[layer], 0)) for network in networks]
+        own = [network.biases[layer][:, None] for network in networks]
+        found = match(
+            layer,
+            [np.hstack(parts) for parts in zip(incoming, own, outgoing, strict=True)],
+            start[layer] if start else None,
+        )
+        cut = incoming[0].shape[1]
+        weights.insert(0, found.atoms[:, cut + 1 :].T)
+        biases.insert(0, found.atoms[:, cut])
+        assignment.insert(0, found.places)
+        solving += found.solving
+        if layer:
+            below = [network.weights[layer].T for network in networks]
+            outgoing = [_lifted(*pair, len(found.atoms)) for pair in zip(below, found.places, strict=True)]
+    weights.insert(0, found.atoms[:, :cut])
+    return Dense(tuple(weights), tuple(biases)), tuple(assignment), solving
+
+
+def _lifted(weights: Floats, places: Places, width: int) -> Floats:
+    found = np.zeros((len(weights), width))
+    found[:, places] = weights
+    return found
