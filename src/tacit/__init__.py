@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from tacit.core.events import Event, OnEvent
     from tacit.engines.planner import Plan as Plan
     from tacit.engines.study import Study as Study
+    from tacit.federated.fusion.fusion import Fusion
+    from tacit.report.fused import FusedModel as FusedModel
     from tacit.report.results import Results as Results
     from tacit.report.splits import Splits as Splits
 
-__all__ = ["Plan", "Results", "Splits", "Study", "TacitError", "plan", "resume", "run"]
+__all__ = ["FusedModel", "Plan", "Results", "Splits", "Study", "TacitError", "fuse", "plan", "resume", "run"]
 
 _HOMES = {
+    "FusedModel": "tacit.report.fused",
     "Plan": "tacit.engines.planner",
     "Study": "tacit.engines.study",
     "Results": "tacit.report.results",
@@ -98,6 +101,20 @@ def plan(
     from tacit.engines.study import Study
 
     return plan_study(Study.of(study), Places(device, workers, threads, on, exact), data=data)
+
+
+def fuse(
+    models: Sequence[Any], method: str | Mapping[str, Any] | Fusion = "pfnm", *, counts: Any = None, seed: int = 0
+) -> FusedModel:
+    """Makes one model of several that were trained apart, by matching their parts, which are in no common order.
+
+    Models are fully connected networks of any widths, as modules, dicts of tensors or files; or fitted Gaussian
+    mixtures of scikit-learn; or matrices of vectors. `counts` are the samples that each model saw of each class; of
+    mixtures, how many each saw.
+    """
+    from tacit.report.fused import fuse
+
+    return fuse(models, method, counts=counts, seed=seed)
 
 
 def _listener() -> OnEvent:

@@ -20,6 +20,11 @@ def complete_device(incomplete: str) -> list[str]:
     return [name for name in ("cpu", "cuda", "cuda:0", "cuda:0,cuda:1") if name.startswith(incomplete)]
 
 
+def complete_fusion(incomplete: str) -> list[str]:
+    """What `--method` takes."""
+    return [name for name in names_of("fusion") if name.startswith(incomplete)]
+
+
 def complete_cluster(incomplete: str) -> list[str]:
     """What `--on` takes."""
     return [name for name in ("ray", "ray://") if name.startswith(incomplete)]

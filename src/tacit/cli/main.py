@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 import tacit
+from tacit.cli.fuse import fuse_command
 from tacit.cli.list import list_methods
 from tacit.cli.new import new_study
 from tacit.cli.report import report_command
@@ -32,6 +33,7 @@ app.command("run")(run_command)
 app.command("report")(report_command)
 app.command("watch")(watch_command)
 app.command("splits")(splits_command)
+app.command("fuse")(fuse_command)
 app.command("list")(list_methods)
 app.command("new")(new_study)
 

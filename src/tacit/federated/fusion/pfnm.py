@@ -77,7 +77,9 @@ class Pfnm(Fusion, name="pfnm"):
         """How much each client's weights to an output count, (J, outputs): its share of the class, or one."""
         if counts is None or not (self.class_weights or self.reference):
             if self.class_weights:
-                raise StudyError("pfnm.class_weights needs the number of samples that each client has of each class")
+                raise StudyError(
+                    "pfnm.class_weights needs counts: how many samples of each class every network was trained on"
+                )
             return np.ones((clients, outputs))
         return np.asarray(counts / np.maximum(counts.sum(0), 1))
 
