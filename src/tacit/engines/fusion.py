@@ -23,7 +23,7 @@ from tacit.engines.clients import Reply
 from tacit.engines.metrics import Score, Test, client_metrics
 from tacit.engines.simulation import Simulation
 from tacit.engines.state import Progress, RunState, memory_of
-from tacit.engines.study import Run
+from tacit.engines.study import Run, local_work
 from tacit.federated.fusion.average import Average
 from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.fusion import Fused
@@ -96,7 +96,7 @@ class FusionSimulation:
     def play_round(self) -> Iterator[tuple[dict[str, Any], float]]:
         """One round of every run that is still going: each one's record for the history, and its seconds."""
         going, replies = self.going, self._train()
-        yield from [self._conclude(state, sorted(replies[state.id], key=lambda one: one.client)) for state in going]
+        yield from [self._conclude(state, replies[state.id]) for state in going]
 
     def saved(self, *, whole: bool = False) -> list[dict[str, Any]]:
         return [state.saved(whole=whole) for state in self.states]
@@ -119,18 +119,25 @@ class FusionSimulation:
         return {} if state.fused is None else {k: v.cpu() for k, v in state.fused.network.state(like).items()}
 
     def _train(self) -> dict[str, list[Reply]]:
-        """Every client's work of this round."""
+        """Every client's work of this round; that of the first is the same for all fusions, and done once."""
+        alike: dict[str, list[FusionState]] = {}
+        for state in self.going:
+            alike.setdefault(state.id if state.round else local_work(state.run), []).append(state)
         found: dict[str, list[Reply]] = {state.id: [] for state in self.going}
         for model, trainer in self.trainers.items():
             jobs = [
-                (state.parts[model], client)
-                for state in self.going
-                for client in range(state.run.clients)
-                if state.run.model_of(client) == model
+                (first.parts[model], client)
+                for first, *_ in alike.values()
+                for client in range(first.run.clients)
+                if first.run.model_of(client) == model
             ]
             with trainer.computing():
                 for id, replies in trainer.gather_replies(jobs).items():
                     found[id] += replies
+        for first, *others in alike.values():
+            seconds = sum(part.seconds for part in first.parts.values()) / (1 + len(others))
+            for state in (first, *others):
+                state.seconds, found[state.id] = seconds, sorted(found[first.id], key=lambda reply: reply.client)
         return found
 
     def _conclude(self, state: FusionState, replies: Sequence[Reply]) -> tuple[dict[str, Any], float]:
@@ -156,7 +163,7 @@ class FusionSimulation:
             self._send(state, replies)
         if state.status != "running" and state.fused is not None and "fusion" in record:
             record["fusion"]["assignment"] = [[own.tolist() for own in layer] for layer in state.fused.assignment]
-        seconds = time.perf_counter() - begin + sum(part.seconds for part in state.parts.values())
+        seconds = time.perf_counter() - begin + state.seconds
         for part in state.parts.values():
             part.round, part.status, part.seconds = state.round, state.status, 0.0
         return {**record, "status": state.status}, seconds

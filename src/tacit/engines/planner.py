@@ -1,7 +1,7 @@
 """Divides a study into blocks of runs that need nothing of each other, and decides where they are played.
 
-On a GPU, runs whose clients do the same work are one block, one batched program. On a CPU rows are looped, so every run
-is a block of its own: many small blocks are easier to spread.
+On a GPU, runs whose clients do the same work are one block, one batched program. On a CPU rows are looped, so nearly
+every run is a block of its own: many small blocks are easier to spread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tacit.engines.executors.block import Named, guests_of, parts_of
 from tacit.engines.places import cores, devices_of, free_memory, shared_memory
 from tacit.engines.plan_text import plan_text
 from tacit.engines.state import client_class
-from tacit.engines.study import plain
+from tacit.engines.study import local_work, plain
 from tacit.engines.tally import duration
 from tacit.models.model import Imported
 from tacit.models.own import OWN, recall
@@ -123,7 +123,7 @@ def make_plan(runs: Sequence[Named], places: Places, estimator: Estimator, done:
     left = [(id, run) for id, run in runs if id not in done]
     costs = {id: estimator.cost(run) for id, run in left}
     cpu = places.devices == ("cpu",)
-    parts = [[one] for one in left] if cpu else _gpu_parts(left, costs, places, estimator)
+    parts = _cpu_parts(left) if cpu else _gpu_parts(left, costs, places, estimator)
     blocks = [_block(order[part[0][0]], part, costs, estimator) for part in parts]
     if not cpu:
         room = None if places.on else _room(places.devices)
@@ -166,6 +166,14 @@ def _is_elsewhere(path: str, known: Any) -> bool:
         return import_object(path) is known
     except StudyError:
         return False
+
+
+def _cpu_parts(runs: list[Named]) -> list[list[Named]]:
+    """Every run alone, but for those that differ in their fusion only: their clients train once for all of them."""
+    parts: dict[str, list[Named]] = {}
+    for id, run in runs:
+        parts.setdefault(local_work(run) if run.fusion else id, []).append((id, run))
+    return list(parts.values())
 
 
 def _gpu_parts(runs: list[Named], costs: dict[str, RunCost], places: Places, estimator: Estimator) -> list[list[Named]]:

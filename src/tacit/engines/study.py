@@ -246,6 +246,11 @@ def describe(run: Run) -> dict[str, Any]:
     return {key: plain(getattr(run, key)) for key in SETTINGS}
 
 
+def local_work(run: Run) -> str:
+    """Tells what clients do before anything is fused: the same for runs that differ in their fusion only."""
+    return str({**describe(run), "fusion": None})
+
+
 def plain(value: Any) -> Any:
     """Registered objects and tuples as what YAML and JSON can hold."""
     if isinstance(value, Registered):

@@ -131,17 +131,17 @@ def costs(bag: Bag, atoms: Atoms, prior: Prior, clients: int, rules: Rules) -> t
     return np.negative(known, out=known), -alone
 
 
-def assign(known: Floats, alone: Floats, most_new: int | None = None) -> Places:
+def assign(known: Floats, alone: Floats, most_new: int | None = None, guess: int | None = None) -> Places:
     """The columns with the least cost in all, one per row; L and above are new atoms, of which the r-th costs 2 log r.
 
     Columns that differ by a constant keep the solver searching, and those of new atoms do; equal ones do not. So where
     many rows want new atoms, all of them get one price at first. Their cost is convex in their number, hence the best
     number lies between the one that is best at a price and the r whose price, 2 log r, it is. Once `least` of them are
-    known to be wanted, so many may as well cost the same.
+    known to be wanted, so many may as well cost the same. `guess` is how many that may be.
     """
     size, there = known.shape
     least, most = 1, size if most_new is None else min(size, most_new)
-    wanted = int((known.min(1, initial=np.inf) > alone).sum())
+    wanted = int((known.min(1, initial=np.inf) > alone).sum()) if guess is None else guess
     for _ in range(PROBES if most_new is None and wanted > size // 10 else 0):
         columns = _solve(known, alone, np.full(most, 2 * np.log(wanted)))
         made = int((columns >= there).sum())
@@ -199,13 +199,13 @@ class _Descent:
         self.atoms = Atoms.empty(prior, 0)
         self.solving = 0.0
 
-    def place(self, client: int) -> None:
-        """Finds places for a client that has none."""
+    def place(self, client: int, guess: int | None = None) -> None:
+        """Finds places for a client that has none; about `guess` of its vectors will have atoms of their own."""
         bag, there = self.bags[client], len(self.atoms.counts)
         most_new = None if self.rules.most_atoms is None else max(self.rules.most_atoms - there, 1)
         known, alone = costs(bag, self.atoms, self.prior, len(self.bags), self.rules)
         begin = time.perf_counter()
-        found = assign(known, alone, most_new)
+        found = assign(known, alone, most_new, guess)
         self.solving += time.perf_counter() - begin
         new = found >= there
         found[new] = there + np.arange(new.sum())  # new atoms are alike: in the order of their vectors
@@ -221,7 +221,7 @@ class _Descent:
         self.atoms = self.atoms.take(kept)
         self.places = [now[own] for own in self.places]
         before = self.places[client]
-        self.place(client)
+        self.place(client, int((before < 0).sum()))
         after = self.places[client]
         return not np.array_equal(before, np.where(after < kept.sum(), after, -1))
 
