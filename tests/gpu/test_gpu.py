@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from tacit.core.rows import columns
 from tacit.core.vectors import Layout
 from tacit.data.dataset import Dataset
+from tacit.engines.fusion import FusionSimulation
 from tacit.engines.simulation import Simulation, precision
 from tacit.engines.study import Study
 from tacit.federated.algorithms.fedprox import FedProx
@@ -160,6 +161,33 @@ def test_a_study_ends_where_it_ends_on_the_cpu(settings: dict[str, Any]) -> None
         assert one["accuracy"] == pytest.approx(other["accuracy"], abs=0.01)
         assert one["local_accuracy"] == pytest.approx(other["local_accuracy"], abs=0.03)
         assert [c["steps"] for c in one["clients"]] == [c["steps"] for c in other["clients"]]
+
+
+def test_fusions_end_where_they_end_on_the_cpu() -> None:
+    from tacit.data.datasets import Source
+
+    data = Source.build("digits").load()
+    runs = Study(
+        model={"name": "mlp", "hidden": [30, 20]},
+        split="iid",
+        clients=4,
+        widths=(20, 30, 30, 40),
+        fusion=["pfnm", {"name": "pfnm", "class_weights": True}],
+        initial="different",
+        optimiser={"name": "adam", "lr": 0.003},
+        local_epochs=10,
+        rounds=2,
+        seed=[0, 1],
+    ).runs()
+    found = {}
+    for device in ("cuda", "cpu"):
+        simulation = FusionSimulation([(str(k), run) for k, run in enumerate(runs)], data, device=device)
+        while simulation.going:
+            found[device] = [record for record, _ in simulation.play_round()]
+    for one, other in zip(found["cuda"], found["cpu"], strict=True):
+        for name in ("alone_accuracy", "ensemble_accuracy", "local_accuracy"):
+            assert one[name] == pytest.approx(other[name], abs=0.03)
+        assert one["accuracy"] == pytest.approx(other["accuracy"], abs=0.1)  # other digits, other matches
 
 
 def test_pictures_are_bytes_on_the_gpu() -> None:
