@@ -26,10 +26,9 @@ def fusion_pictures(results: Results) -> dict[str, Callable[[], Figure]]:
     last = last_records(results)
     if not last:
         return {}
-    found: dict[str, Callable[[], Figure]] = {
-        "fusion": lambda: draw_scores(score_rows(results), f"global test {SCORES[results.score]}"),
-        "widths": lambda: draw_widths(width_rows(results)),
-    }
+    found: dict[str, Callable[[], Figure]] = {"widths": lambda: draw_widths(width_rows(results))}
+    if rows := score_rows(results):
+        found["fusion"] = lambda: draw_scores(rows, f"global test {SCORES[results.score]}")
     done = [run for run, record in last.items() if "assignment" in record["fusion"]]
     if done:
         found["matching"] = lambda: _draw_run(results, done[0], last[done[0]]["fusion"])
@@ -45,10 +44,9 @@ def draw_scores(rows: Sequence[dict[str, Any]], label: str) -> Figure:
     pad = 0.05 * (high - low) or 0.05
     for panel, mine in panels:
         for k, row in enumerate(mine):
-            values = [one["value"] for one in row["values"]]
-            panel.scatter(
-                values, [k] * len(values), s=28, color=GREY if row["baseline"] else colours[row["method"]], alpha=0.6
-            )
+            dots = [one["value"] for one in row["values"]]
+            colour = GREY if row["baseline"] else colours[row["method"]]
+            panel.scatter(dots, [k] * len(dots), s=28, color=colour, alpha=0.6)
             panel.vlines(row["mean"], k - 0.3, k + 0.3, color=INK, linewidth=2)
         panel.set_yticks(range(len(mine)), [row["name"] for row in mine], fontsize=8)
         panel.set_ylim(len(mine) - 0.5, -0.5)
