@@ -46,6 +46,18 @@ COMPARED: dict[str, Any] = {  # what a report can compare: methods, splits, seed
     "seed": [0, 1],
     "centralised": True,
 }
+FUSED: dict[str, Any] = {  # clients whose networks become one
+    "dataset": "iris",
+    "model": {"name": "mlp", "hidden": [6]},
+    "clients": 3,
+    "fusion": ["pfnm", "spahm"],
+    "initial": "different",
+    "split": ["iid", "label_dirichlet"],
+    "rounds": 1,
+    "local_epochs": 3,
+    "optimiser": {"name": "adam", "lr": 0.02},
+    "seed": [0, 1],
+}
 FAST = {"dataset": "iris", "model": "linear", "optimiser": {"name": "sgd", "lr": 0.1}, "clients": 3, "rounds": 2}
 
 

@@ -130,7 +130,7 @@ function linePanel({ title, lines, xLabel, yLabel, xs, ys, logX = false, logY = 
 }
 
 // The values under the pointer, or at the place that the arrow keys have moved to.
-function follow(picture, guide, lines, x, { title, xLabel }) {
+function follow(picture, guide, lines, x, { title, xLabel, nameOf = short, mark = () => {} }) {
   const places = [...new Set(lines.flatMap((line) => line.points.map(([at]) => at)))].sort((a, b) => a - b);
   const width = WIDTH;  // of this picture; the next chart may have another
   let chosen = -1;
@@ -143,15 +143,17 @@ function follow(picture, guide, lines, x, { title, xLabel }) {
     guide.setAttribute("x1", middle);
     guide.setAttribute("x2", middle);
     guide.setAttribute("visibility", "visible");
+    mark(at);
     const rows = lines
       .filter((line) => line.points.length)
       .map((line) => ({ line, value: nearest(line.points, at)[1] }))
       .sort((a, b) => (b.value ?? -Infinity) - (a.value ?? -Infinity));
     const box = picture.getBoundingClientRect();
-    tip(box.left + (middle / width) * box.width, box.top + window.scrollY, `${title}, ${xLabel} ${short(at)}`, rows);
+    tip(box.left + (middle / width) * box.width, box.top + window.scrollY, `${title}, ${xLabel} ${nameOf(at)}`, rows);
   };
   const hide = () => {
     guide.setAttribute("visibility", "hidden");
+    mark(null);
     document.getElementById("tip").hidden = true;
   };
   picture.addEventListener("pointermove", (event) => {
@@ -217,17 +219,22 @@ function barPanel({ title, groups, series, xLabel, yLabel, high }) {
   return make("figure", { class: "panel" }, make("figcaption", {}, title), picture);
 }
 
-// rows: [{name, style, values, mean}]: a dot for every value and a bar at their mean.
-function stripPanel({ title, rows, xLabel, xs }) {
-  const height = TOP + 36 * rows.length + BOTTOM;
-  const x = scale(xs, LEFT / 2, WIDTH - RIGHT);
-  const label = `${xLabel} of every client, ${title}: ${rows.map(({ name, mean }) => `${name} ${short(mean, 3)}`).join(", ")}`;
+// The frame of a picture that has rows below each other.
+function rowPicture(x, height, xLabel, label) {
   const picture = make("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": label });
   for (const value of x.ticks) {
     picture.append(make("line", { x1: x.at(value), x2: x.at(value), y1: TOP, y2: height - BOTTOM, class: "grid" }));
     picture.append(make("text", { x: x.at(value), y: height - BOTTOM + 15, "text-anchor": "middle" }, short(value, 3)));
   }
   picture.append(make("text", { x: WIDTH / 2, y: height - 5, "text-anchor": "middle" }, xLabel));
+  return picture;
+}
+
+// rows: [{name, style, values, mean}]: a dot for every value and a bar at their mean.
+function stripPanel({ title, rows, xLabel, xs, whose = "every client" }) {
+  const x = scale(xs, LEFT / 2, WIDTH - RIGHT);
+  const label = `${xLabel} of ${whose}, ${title}: ${rows.map(({ name, mean }) => `${name} ${short(mean, 3)}`).join(", ")}`;
+  const picture = rowPicture(x, TOP + 36 * rows.length + BOTTOM, xLabel, label);
   rows.forEach(({ name, style, values, mean }, k) => {
     const middle = TOP + 36 * k + 26;
     picture.append(make("text", { x: LEFT / 2, y: middle - 12 }, name));

@@ -10,6 +10,7 @@ import pandas as pd
 from tacit.engines.metrics import ALL_TESTED
 from tacit.engines.question import ask, settings
 from tacit.report.curves import SCORES, chart_data, is_crowd, is_reference
+from tacit.report.fusions import fusion_data, width_rows
 from tacit.report.results import Results
 
 LEAST_WIDTH = 0.05  # of a score's shades: smaller differences stay pale
@@ -54,7 +55,8 @@ def contents(results: Results) -> dict[str, Any]:
         "study": results.study.to_yaml(),
         "environment": results.environment,
         "encoding": results.encoding.describe() if results.encoding else [],
-        "data": chart_data(results),
+        "fused": _fused(results),
+        "data": {**chart_data(results), "fusion": fusion_data(results)},
     }
 
 
@@ -170,6 +172,15 @@ def _costs(results: Results) -> list[dict[str, str]]:
             }
         )
     return rows
+
+
+def _fused(results: Results) -> dict[str, list[dict[str, str]]]:
+    """For each split a row per fusion: widths and the time of matching, on average over the seeds."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for row in width_rows(results):
+        widths = {key: ", ".join(f"{layer[key]:,.5g}" for layer in row["layers"]) for key in row["layers"][0]}
+        found.setdefault(row["split"], []).append({"method": row["method"], **widths, "time": f"{row['seconds']:,.3g}"})
+    return found
 
 
 def _small_tests(results: Results) -> list[str]:

@@ -111,11 +111,11 @@ def _client_curves(results: Results) -> dict[str, Any]:
 def _client_curve(results: Results, run: str, records: list[dict[str, Any]], most: int) -> dict[str, Any]:
     names, last = results.client_names(run), records[-1]["clients"][:most]
     return {
-        **_about(results, run, records),
+        **about_run(results, run, records),
         "names": list(names[:most]),
         "attackers": [client["client"] for client in last if client.get("attacker")],
         **{
-            kind: [[_rounded(record["clients"][k][field]) for record in records] for k in range(len(last))]
+            kind: [[rounded(record["clients"][k][field]) for record in records] for k in range(len(last))]
             for kind, field in _kinds(results).items()
         },
     }
@@ -126,13 +126,13 @@ def _crowd_curve(results: Results, run: str, records: list[dict[str, Any]], last
     names, field = results.client_names(run), f"test_{results.score}"
     dots = [(names[one["client"]], one[field]) for one in last["clients"] if _is_told(one, field)][:MOST_DOTS]
     return {
-        **_about(results, run, records),
+        **about_run(results, run, records),
         "names": list(RANKS),
         "attackers": [],
         **{kind: _ranked(records, field) for kind, field in _kinds(results).items()},
         "last": {
             "names": [name for name, _ in dots],
-            "test": [[_rounded(value)] for _, value in dots],
+            "test": [[rounded(value)] for _, value in dots],
             "attackers": [],
         },
     }
@@ -140,7 +140,7 @@ def _crowd_curve(results: Results, run: str, records: list[dict[str, Any]], last
 
 def _ranked(records: list[dict[str, Any]], field: str) -> list[list[float | None]]:
     values = [[one[field] for one in record["clients"] if _is_told(one, field)] for record in records]
-    return [[_rounded(rank(found)) if found else None for found in values] for rank in RANKS.values()]
+    return [[rounded(rank(found)) if found else None for found in values] for rank in RANKS.values()]
 
 
 def _is_told(one: dict[str, Any], field: str) -> bool:
@@ -148,7 +148,8 @@ def _is_told(one: dict[str, Any], field: str) -> bool:
     return one[field] is not None and not one.get("attacker")
 
 
-def _about(results: Results, run: str, records: list[dict[str, Any]]) -> dict[str, Any]:
+def about_run(results: Results, run: str, records: list[dict[str, Any]]) -> dict[str, Any]:
+    """What tells this run from others, and the rounds that are shown of it."""
     return {
         "run": run,
         "method": results.names[run],
@@ -164,10 +165,11 @@ def _kinds(results: Results) -> dict[str, str]:
 
 
 def _plain(values: pd.Series, digits: int | None = None) -> list[float | None]:
-    return [_rounded(value, digits) if digits else (None if math.isnan(value) else float(value)) for value in values]
+    return [rounded(value, digits) if digits else (None if math.isnan(value) else float(value)) for value in values]
 
 
-def _rounded(value: float | None, digits: int = 5) -> float | None:
+def rounded(value: float | None, digits: int = 5) -> float | None:
+    """To so many significant digits; None for what is no number."""
     return None if value is None or math.isnan(value) else float(f"{value:.{digits}g}")
 
 

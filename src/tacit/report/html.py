@@ -25,7 +25,7 @@ def write_page(results: Results) -> Path:
 def render(results: Results, *, live: bool = False, tag: str = "") -> str:
     """The page as text; a live one asks its server for news."""
     style, template = _read("report.css"), _read("report.html.jinja")
-    script = _read("charts.js") + _read("report.js").removeprefix('"use strict";\n')
+    script = "".join(map(_read, ("charts.js", "fusion.js", "report.js")))
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     page = environment.from_string(template).render(
         contents(results), style=style, script=script, live=live, tag=tag, version=__version__

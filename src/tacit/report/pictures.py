@@ -77,3 +77,8 @@ def panels_of(
 def style_of(place: int) -> dict[str, Any]:
     """A colour and, once all have been used, another dash."""
     return {"color": COLOURS[place % len(COLOURS)], "linestyle": DASHES[place // len(COLOURS) % len(DASHES)]}
+
+
+def called(client: str) -> str:
+    """A client's name, or its number with a word before it."""
+    return f"client {client}" if client.isdigit() else client

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.core.errors import StudyError, suggest
 from tacit.report.curves import SCORES, is_crowd, is_reference
+from tacit.report.fusion_plots import fusion_pictures
 from tacit.report.pictures import Picture, drawing, panels_of, style_of
 from tacit.report.split_plots import draw_portraits
 
@@ -23,7 +24,10 @@ SHOWN_PANELS = 24  # of clients' curves; all of them are in clients.csv
 
 
 def plot(results: Results, kind: str | None = None) -> Picture:
-    """A picture of the results: accuracy (or r2), loss, cost, clients, comparison or splits."""
+    """A picture of the results: accuracy (or r2), loss, cost, clients, comparison or splits.
+
+    Where networks were fused also: fusion, widths and matching.
+    """
     drawings = pictures(results)
     wanted = kind or results.score
     if wanted not in drawings:
@@ -45,6 +49,7 @@ def pictures(results: Results) -> dict[str, Callable[[], Figure]]:
             "clients": lambda: draw_clients(_with_crowds(results, results.client_frame()), score),
             "comparison": lambda: draw_comparison(results.table(), label),
         }
+    drawings |= fusion_pictures(results)
     if results.portraits:
         drawings["splits"] = lambda: draw_portraits(results.portraits)
     return drawings

@@ -186,6 +186,9 @@ function numbers(id, columns, xLabel) {
 const CHARTS = {
   "chart-score": (place) => drawCurves(place, "round", "score", "round", `global test ${data.score_name}`),
   "chart-loss": (place) => drawCurves(place, "round", "loss", "round", "global test loss"),
+  "chart-fusion": drawFusion,
+  "chart-widths": drawWidths,
+  "chart-matching": drawMatching,
   "chart-clients": drawClients,
   "chart-fairness": drawFairness,
   "chart-splits": drawPortraits,
@@ -253,6 +256,7 @@ function start() {
   choices("choose-seed", "seed", seeds(data.clients));
   choices("choose-split-seed", "seed", seeds(data.portraits));
   choices("choose-local", "local", [["score", data.score_name], ["loss", "loss"]]);
+  choices("choose-matching", "matching", (data.fusion?.matchings ?? []).map((one) => [one.run, runTitle(one)]));
   choices("choose-cost", "cost", [["mb", "megabytes sent"], ["time", "seconds of computing"]]);
   draw();
   document.documentElement.dataset.ready = "yes";

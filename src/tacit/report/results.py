@@ -330,7 +330,10 @@ class Results:
         return self.report
 
     def plot(self, kind: str | None = None) -> Picture:
-        """A picture for a notebook or a file: the score (by default), loss, cost, clients, comparison or splits."""
+        """A picture for a notebook or a file: the score (by default), loss, cost, clients, comparison or splits.
+
+        Where networks were fused also: fusion, widths and matching.
+        """
         from tacit.report.plots import plot
 
         return plot(self, kind)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tacit.report.pictures import COLOURS, drawing, panels_of
+from tacit.report.pictures import COLOURS, called, drawing, panels_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,9 +89,7 @@ def _labels(panel: Any, portrait: Portrait, counts: Sequence[Sequence[int]], tit
     else:
         for k, row in enumerate(counts):
             places = [label + (k + 0.5) * 0.84 / count - 0.42 for label in labels]
-            name = portrait.clients[k]
-            called = f"client {name}" if name.isdigit() else name
-            panel.bar(places, row, width=0.84 / count, color=COLOURS[k], label=called)
+            panel.bar(places, row, width=0.84 / count, color=COLOURS[k], label=called(portrait.clients[k]))
         panel.set_ylabel("samples")
     step = max(1, math.ceil(len(labels) / 12))
     _name_ticks(panel, labels[::step], portrait.labels[::step])
