@@ -18,6 +18,8 @@ from tacit.federated.fusion.matching import Floats, Matching
 from tacit.federated.fusion.mixtures import fuse_mixtures
 from tacit.federated.fusion.spahm import Spahm
 from tacit.models.files import read_state, write_state
+from tacit.report.fusion_plots import draw_matching
+from tacit.report.fusions import Sharing
 from tacit.report.pictures import Picture
 
 
@@ -42,9 +44,8 @@ class FusedModel:
     @property
     def shared(self) -> tuple[tuple[int, ...], ...]:
         """For each layer, how many global neurons one client has, two have, and so on."""
-        clients = len(self.names)
-        counts = [np.bincount(np.concatenate(layer), minlength=1) for layer in self.assignment]
-        return tuple(tuple(np.bincount(found, minlength=clients + 1)[1:].tolist()) for found in counts)
+        found = [Sharing.of(*pair).shares for pair in zip(self._places, self.widths, strict=True)]
+        return tuple((*shares, *[0] * (len(self.names) - len(shares))) for shares in found)
 
     def save(self, path: str | Path) -> Path:
         """Writes the weights as a dict of tensors, in torch's format or, by the file's name, as safetensors."""
@@ -56,9 +57,12 @@ class FusedModel:
 
     def plot(self) -> Picture:
         """Which neuron became which."""
-        from tacit.report.fusion_plots import draw_matching
+        parts = "neurons" if isinstance(self.model, nn.Module | Mapping) else "vectors"
+        return Picture(draw_matching(self._places, self.widths, self.names, parts))
 
-        return Picture(draw_matching(self.assignment, self.widths, self.names))
+    @property
+    def _places(self) -> list[list[list[int]]]:
+        return [[own.tolist() for own in layer] for layer in self.assignment]
 
     def __repr__(self) -> str:
         return f"{len(self.names)} models of {_sizes(self.local_widths)} fused into one of {_sizes(self.widths)}"

@@ -86,8 +86,10 @@ def draw_widths(rows: Sequence[dict[str, Any]]) -> Figure:
 
 
 @drawing
-def draw_matching(assignment: Sequence[Sequence[Sequence[int]]], widths: Sequence[int], names: Sequence[str]) -> Figure:
-    """Which of the clients' neurons became one: a panel per hidden layer, coloured by client.
+def draw_matching(
+    assignment: Sequence[Sequence[Sequence[int]]], widths: Sequence[int], names: Sequence[str], parts: str = "neurons"
+) -> Figure:
+    """Which of the clients' neurons, or whatever `parts` are, became one: a panel per hidden layer, coloured by client.
 
     `assignment[layer][client]` is the global neuron of each of the client's own, and `widths` are those of the fused
     network. Of a layer that is too large for lines, bars tell how many clients share its neurons.
@@ -96,13 +98,14 @@ def draw_matching(assignment: Sequence[Sequence[Sequence[int]]], widths: Sequenc
     for number, (panel, places, width) in enumerate(zip(axes[:, 0], assignment, widths, strict=True), 1):
         sharing = Sharing.of(places, width)
         if sharing.is_small:
-            _draw_lines(panel, sharing, names)
+            _draw_lines(panel, sharing, names, parts)
         else:
             shares = sharing.shares
             panel.bar(range(1, len(shares) + 1), shares, color=COLOURS[0])
             panel.xaxis.get_major_locator().set_params(integer=True)
-            panel.set(xlabel="clients that share a neuron", ylabel="global neurons")
-        text = f"hidden layer {number}: {sharing.local:,} local neurons become {width:,}"
+            panel.set(xlabel="clients that share one", ylabel=f"global {parts}")
+        layer = f"hidden layer {number}: " if len(widths) > 1 else ""
+        text = f"{layer}{sharing.local:,} local {parts} become {width:,}"
         panel.set_title(text, fontsize=10)
     return figure
 
@@ -113,8 +116,8 @@ def _draw_run(results: Results, run: str, fusion: dict[str, Any]) -> Figure:
     return figure
 
 
-def _draw_lines(panel: Any, sharing: Sharing, names: Sequence[str]) -> None:
-    """Clients' neurons above, each client's in the order of the global ones below: no two lines of a client cross."""
+def _draw_lines(panel: Any, sharing: Sharing, names: Sequence[str], parts: str) -> None:
+    """Clients' parts above, each client's in the order of the global ones below: no two lines of a client cross."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
@@ -142,7 +145,7 @@ def _draw_lines(panel: Any, sharing: Sharing, names: Sequence[str]) -> None:
         panel.text((first + last) / 2 * total / width, -0.13, str(count), ha="center", va="top", fontsize=8)
     panel.set(xlim=(-1, total + 1), ylim=(-0.25, 1.15), xticks=[], yticks=[])
     panel.spines[:].set_visible(False)
-    panel.set_xlabel("global neurons, by the number of clients that share them", fontsize=8)
+    panel.set_xlabel(f"global {parts}, by the number of clients that share them", fontsize=8)
 
 
 def _row_panels(rows: Sequence[dict[str, Any]]) -> tuple[Figure, list[tuple[Any, list[dict[str, Any]]]]]:
