@@ -34,28 +34,22 @@ def fuse_command(
 
     A MODEL is a file with a torch state dict, or safetensors; key=value changes a setting of the method, as in gamma=7.
     """
+    from tacit.engines.study_file import parse_override
     from tacit.report.fused import fuse
 
     files = [Path(text) for text in arguments if "=" not in text or Path(text).exists()]
     settings = [text for text in arguments if Path(text) not in files]
     if out.resolve() in [path.resolve() for path in files]:
         raise StudyError(f"{out} is one of the models to fuse; name another file")
-    chosen = {"name": method, **dict(_setting(text) for text in settings)}
+    chosen = {"name": method, **dict(parse_override(text) for text in settings)}
     found = fuse(files, chosen, counts=None if counts is None else _read_counts(counts), seed=seed)
-    found.save(out)
     if plot is not None:
         found.plot().save(plot)
+    found.save(out)
     if as_json:
         typer.echo(json.dumps(_described(found, out), indent=2))
     elif not quiet:
         _show(found, out)
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    from tacit.engines.study_file import parse
-
-    key, _, value = text.partition("=")
-    return key, parse(value)
 
 
 def _read_counts(path: Path) -> Any:

@@ -27,7 +27,7 @@ from tacit.data.datasets import Source
 from tacit.data.splits.split import Split
 from tacit.engines.checks import check_run
 from tacit.engines.points import make_points
-from tacit.engines.study_file import parse, read_settings, reason
+from tacit.engines.study_file import parse_override, read_settings
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.behaviour import Behaviour
 from tacit.federated.combine.combiner import Combiner
@@ -139,14 +139,7 @@ class Study:
         """Reads a study file; overrides are `key=value` or `key.field=value`, as on the command line."""
         changed = read_settings(Path(path))
         for text in overrides:
-            key, equals, value = text.partition("=")
-            if not (equals and key):
-                raise StudyError(f"expected key=value without spaces, such as rounds=5, got {text!r}")
-            try:
-                _override(changed, key, parse(value))
-            except (yaml.YAMLError, ValueError) as error:
-                what = f"{shown(value)} is not valid YAML ({reason(error)})"
-                raise StudyError(f"{key}: {what}; quote it, or close its brackets") from None
+            _override(changed, *parse_override(text))
         return cls(**changed)
 
     @classmethod

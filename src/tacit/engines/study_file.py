@@ -79,6 +79,18 @@ def _found(path: Any, folder: Path) -> Any:
     return str(folder / path) if elsewhere else path
 
 
+def parse_override(text: str) -> tuple[str, Any]:
+    """A setting as the command line has it, `key=value`, where the value is YAML."""
+    key, equals, value = text.partition("=")
+    if not (equals and key):
+        raise StudyError(f"expected key=value without spaces, such as rounds=5, got {text!r}")
+    try:
+        return key, parse(value)
+    except (yaml.YAMLError, ValueError) as error:
+        what = f"{shown(value)} is not valid YAML ({reason(error)})"
+        raise StudyError(f"{key}: {what}; quote it, or close its brackets") from None
+
+
 def reason(error: Exception) -> str:
     """The parser's complaint in one line, with the line of the file that it is about."""
     if not isinstance(error, yaml.MarkedYAMLError):

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tacit.core.errors import DataError, MissingDependencyError
+from tacit.models import files
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
+
+
+@pytest.mark.parametrize("name", ["a.pt", "a.safetensors"])
+def test_a_model_comes_back_as_it_was_written(tmp_path: Path, name: str) -> None:
+    state = net().state_dict()
+    files.write_state(tmp_path / name, state)
+    found = files.read_state(tmp_path / name)
+    assert found.keys() == state.keys()
+    assert all(torch.equal(found[key], state[key]) for key in state)
+
+
+def test_layers_of_safetensors_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    state = {f"fc{k}.weight": torch.zeros(1, 1) for k in (10, 2, 1)}
+    files.write_state(tmp_path / "a.safetensors", state)
+    assert list(files.read_state(tmp_path / "a.safetensors")) == ["fc1.weight", "fc2.weight", "fc10.weight"]
+
+
+def test_the_model_of_a_training_checkpoint_is_found(tmp_path: Path) -> None:
+    torch.save({"epoch": 3, "state_dict": net().state_dict()}, tmp_path / "a.pt")
+    assert "0.weight" in files.read_state(tmp_path / "a.pt")
+
+
+class Trap:
+    """Runs when it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return Path.touch, (Path("sprung"),)  # type: ignore[return-value]
+
+
+def test_code_in_a_file_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"0.weight": Trap()}, tmp_path / "a.pt")
+    with pytest.raises(DataError, match="could run code here"):
+        files.read_state(tmp_path / "a.pt")
+    assert not Path("sprung").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.pt", b"", "holds no plain tensors"),
+        ("a.pt", b"weights?", "holds no plain tensors"),
+        ("a.safetensors", b"weights?", "no safetensors file"),
+        ("b.pt", None, "there is no such file"),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, name: str, content: bytes | None, said: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=said):
+        files.read_state(tmp_path / name)
+
+
+def test_what_holds_no_tensors_is_refused(tmp_path: Path) -> None:
+    for content in ({}, {"a": 1}, {"state_dict": {"a": 1}}):
+        torch.save(content, tmp_path / "a.pt")
+        with pytest.raises(DataError, match="expected a model's tensors by name"):
+            files.read_state(tmp_path / "a.pt")
+
+
+def test_without_the_package_safetensors_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "safetensors.torch", None)
+    with pytest.raises(MissingDependencyError, match=r'pip install "tacit\[safetensors\]"'):
+        files.write_state(tmp_path / "a.safetensors", net().state_dict())
