@@ -202,7 +202,8 @@ class _Descent:
     def place(self, client: int) -> None:
         """Finds places for a client that has none."""
         bag, there = self.bags[client], len(self.atoms.counts)
-        most_new = None if self.rules.most_atoms is None else max(self.rules.most_atoms - there, 1)
+        most = self.rules.most_atoms
+        most_new = None if most is None else max(most - there, len(bag.vectors) - there, 1)  # all need a place
         known, alone = costs(bag, self.atoms, self.prior, len(self.bags), self.rules)
         begin = time.perf_counter()
         found = assign(known, alone, most_new)
