@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -29,7 +30,7 @@ def in_order(*order: int) -> np.random.Generator:
 
 def a_network(widths: Sequence[int], rng: np.random.Generator, inputs: int = 3, outputs: int = 2) -> Dense:
     sizes = [inputs, *widths, outputs]
-    weights = tuple(rng.normal(size=(after, before)) for before, after in zip(sizes, sizes[1:], strict=False))
+    weights = tuple(rng.normal(size=(after, before)) for before, after in itertools.pairwise(sizes))
     return Dense(weights, tuple(rng.normal(size=len(weight)) for weight in weights))
 
 

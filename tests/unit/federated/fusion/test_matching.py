@@ -233,7 +233,6 @@ def test_without_known_atoms_everything_is_new() -> None:
 # Matching
 
 
-
 widths = st.lists(st.integers(1, 5), min_size=2, max_size=4)
 
 
