@@ -84,10 +84,11 @@ class FusionSimulation:
         }
         self.pool = next(iter(self.trainers.values())).pool
         self.judge = Judge(self.score, self.pool.test_x, self.pool.test_y)
-        known = {state.id: state for state in self.states}
-        for model, trainer in self.trainers.items():
-            for part in trainer.states:
-                known[part.id].parts[model] = part
+        known = {(part.id, model): part for model, trainer in self.trainers.items() for part in trainer.states}
+        for state in self.states:  # in the order of its own clients, whatever runs are beside it when it is resumed
+            for client in range(state.run.clients):
+                model = state.run.model_of(client)
+                state.parts[model] = known[state.id, model]
 
     @property
     def going(self) -> list[FusionState]:
