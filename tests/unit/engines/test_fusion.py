@@ -21,6 +21,7 @@ import tacit
 from tacit.core.errors import StudyError
 from tacit.core.events import ignore
 from tacit.core.seeds import numpy_generator
+from tacit.engines import memories
 from tacit.engines.checks import ALONE, cautions, check_fusible
 from tacit.engines.fusion import FusionSimulation
 from tacit.engines.study import Study
@@ -237,16 +238,35 @@ def timeless(record: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_run_that_was_played_beside_others_goes_on_alone(place: int) -> None:
+@pytest.mark.parametrize("filed", [False, True])
+def test_a_run_that_was_played_beside_others_goes_on_alone(
+    tmp_path: Path, place: int, filed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As on a GPU, where runs share a block, and on resume have other neighbours."""
+    if filed:
+        monkeypatch.setattr(memories, "IN_MEMORY", 0)
+    folder = tmp_path / "memories" if filed else None
     runs = [(f"run{k}", run) for k, run in enumerate(Study(**{**ROUNDS, "fusion": "pfnm"}).runs()[1:])]
     data = runs[0][1].dataset.load()
-    together, alone = FusionSimulation(runs, data), FusionSimulation([runs[place]], data)
-    list(together.play_round())
-    alone.states[0].restore(together.saved(whole=True)[place])
-    while together.going:
-        expected, found = [timeless(one) for one, _ in together.play_round()], list(alone.play_round())
+    together, whole = FusionSimulation(runs, data, folder=folder), FusionSimulation(runs, data)
+    for engine in (together, whole):
+        list(engine.play_round())
+    alone = FusionSimulation([runs[place]], data, folder=folder)
+    alone.states[0].restore(together.saved()[place])
+    while whole.going:
+        expected, found = [timeless(one) for one, _ in whole.play_round()], list(alone.play_round())
         assert timeless(found[0][0]) == expected[place]
+
+
+def test_networks_in_files_give_the_same_bytes(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memories, "IN_MEMORY", 0)
+    monkeypatch.setattr("tacit.engines.runner.CHECKPOINT_SECONDS", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        tacit.run(ROUNDS, tmp_path / "a", on_event=StopAfter(11))
+    assert list((tmp_path / "a" / "memories").iterdir())
+    tacit.resume(tmp_path / "a")
+    assert_same(tmp_path / "a", whole)
+    assert not (tmp_path / "a" / "memories").exists()
 
 
 def test_the_same_study_gives_the_same_bytes_in_one_batch_or_alone(whole: Path, tmp_path: Path) -> None:
