@@ -22,8 +22,11 @@ from tacit.core.errors import StudyError
 from tacit.core.events import ignore
 from tacit.core.seeds import numpy_generator
 from tacit.engines import memories
+from tacit.engines.baselines import Judge
 from tacit.engines.checks import ALONE, cautions, check_fusible
 from tacit.engines.fusion import FusionSimulation
+from tacit.engines.metrics import Score
+from tacit.engines.state import try_out
 from tacit.engines.study import Study
 from tacit.federated.fusion.average import Average
 from tacit.federated.fusion.dense import Dense
@@ -139,6 +142,27 @@ def test_its_figures_and_those_of_the_others_are_those_by_hand(one_shot: Results
     assert record["ensemble_accuracy"] == pytest.approx(accuracy(together, y))
 
 
+def a_constant(*values: float) -> nn.Module:
+    """A network that says the same of everything."""
+    module = nn.Linear(2, len(values))
+    nn.init.zeros_(module.weight)
+    module.bias = nn.Parameter(torch.tensor(values))
+    return module
+
+
+def test_an_ensemble_averages_probabilities_and_of_numbers_the_numbers() -> None:
+    """One that is very sure is outvoted by two that are fairly sure: 1/3 against 2/3 of 0.88."""
+    own = [a_constant(100.0, 0.0), a_constant(0.0, 2.0), a_constant(0.0, 2.0)]
+    found = Judge(Score(), torch.zeros(4, 2), torch.tensor([1, 1, 1, 0])).compare(own[0], own, own[1])
+    assert (found["accuracy"], found["ensemble_accuracy"], found["average_accuracy"]) == (0.25, 0.75, 0.75)
+    assert found["alone"] == [0.25, 0.75, 0.75]
+    assert found["alone_accuracy"] == pytest.approx(1.75 / 3)
+    numbers = [a_constant(1.0), a_constant(5.0)]
+    found = Judge(Score("r2", 4.0, 3.0), torch.zeros(4, 2), torch.full((4,), 2.0)).compare(numbers[0], numbers, None)
+    assert (found["loss"], found["r2"], found["rmse"]) == (1.0, 0.75, 3.0)
+    assert (found["ensemble_r2"], found["average_r2"], found["alone"]) == (0.75, None, [0.75, 1 - 9 / 4])
+
+
 def test_all_methods_get_the_same_networks(one_shot: Results) -> None:
     runs = list(one_shot.labels)
     for run in runs[1:]:
@@ -151,14 +175,25 @@ def test_all_methods_get_the_same_networks(one_shot: Results) -> None:
     assert named == pytest.approx(table.loc["naive average"].item())
 
 
-def test_local_tests_are_those_of_the_clients_own_networks(one_shot: Results) -> None:
-    """And the central ones those of the fused network; both lie between nothing and everything right."""
-    for line in history(one_shot.folder):
-        own = [client["test_accuracy"] for client in line["clients"] if client["test_accuracy"] is not None]
-        central = [client["central_accuracy"] for client in line["clients"] if client["central_accuracy"] is not None]
-        assert line["local_accuracy"] == pytest.approx(np.mean(own))
-        assert line["central_accuracy"] == pytest.approx(np.mean(central))
-        assert [client["samples"] for client in line["clients"]] == [sum(row) for row in one_shot.portraits[0].train]
+@pytest.mark.parametrize("place", [0, 3])
+def test_local_tests_are_those_of_the_clients_own_networks(one_shot: Results, place: int) -> None:
+    """And the central ones those of the fused network."""
+    run = list(one_shot.labels)[place]
+    record = next(line for line in history(one_shot.folder) if line["run"] == run)
+    data = one_shot.runs[run].dataset.load()
+    partition, _ = try_out(one_shot.runs[run], data)
+    networks, fused = networks_of(one_shot, run), by_hand(one_shot, run).network
+    for client, network in zip(record["clients"], networks, strict=True):
+        index = partition.test[client["client"]]
+        assert client["samples"] == len(partition.train[client["client"]])
+        x, y = data.x[index].double().numpy(), data.y[index]
+        output = torch.tensor(answers(network, x))
+        assert client["test_loss"] == pytest.approx(nn.functional.cross_entropy(output, y).item(), rel=1e-5)
+        assert client["test_accuracy"] == pytest.approx(accuracy(output, y))
+        assert client["central_accuracy"] == pytest.approx(accuracy(answers(fused, x), y))
+    for name, part in (("local", "test"), ("central", "central")):
+        mean = np.mean([client[f"{part}_accuracy"] for client in record["clients"]])
+        assert record[f"{name}_accuracy"] == pytest.approx(mean)
 
 
 def test_clients_that_start_alike_train_as_those_without_fusion(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -226,6 +226,21 @@ def test_a_second_round_is_the_slow_one(networks: list[Dense], method: Pfnm, see
     moved = [changed(network, lambda array: array + rng.normal(0, 0.3, array.shape)) for network in networks]
     found = method.fuse(moved, in_order(*order), counts=counts, start=start)
     assert_as_slow(found, slow_pfnm(moved, order, method, counts, start))
+
+
+@pytest.mark.parametrize("seed", [165, 394])
+def test_the_authors_sweeps_go_on_where_one_has_changed_nothing(seed: int) -> None:
+    """Clients' own atoms are made anew, without the mistake of the start, and then others see them otherwise."""
+    rng = np.random.default_rng(seed)
+    networks = relatives([[2], [2], [2]], rng, 0.5)
+    method = Pfnm(reference=True, variance=0.3, prior_variance=0.05, gamma=float(rng.uniform(0.1, 3)), sweeps=2)
+    start = replace(method, sweeps=3).fuse(networks, in_order(0, 1, 2)).assignment
+    for order in ([0], [0, 1], [0, 1, 2]):
+        once = replace(method, sweeps=1).fuse(networks, in_order(*order), start=start)
+        assert set(groups(once.assignment[0])) == set(groups(start[0]))
+    twice = method.fuse(networks, in_order(0, 1, 2), start=start)
+    assert set(groups(twice.assignment[0])) != set(groups(start[0]))
+    assert_as_slow(twice, slow_pfnm(networks, [0, 1, 2], method, None, start))
 
 
 @pytest.mark.parametrize("reference", [True, False])
