@@ -379,6 +379,8 @@ def test_a_run_that_diverges_is_recorded_and_harms_no_other(tmp_path: Path) -> N
     assert bad[0]["loss"] is bad[0]["accuracy"] is None
     assert (tmp_path / "both" / "report.html").exists()
     assert pd.isna(results.table().loc[results.names[summary["run"][1]]]).all()
+    with pytest.raises(StudyError, match="diverged before there was a fused network; use a smaller learning rate"):
+        results.model(summary["run"][1])
 
 
 @pytest.mark.parametrize("rate", [30.0, 1e5])
