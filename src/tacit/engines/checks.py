@@ -69,8 +69,8 @@ def check_fusible(run: Run, module: nn.Module, sizes: Sequence[int]) -> None:
         Dense.of(module.state_dict())
     except DataError as error:
         raise StudyError(f"{run.fusion.name} cannot fuse {run.model.name}: {error}; use mlp, say") from None
-    if empty := next((client for client, size in enumerate(sizes) if not size), None):
-        raise StudyError(f"client {empty} has no sample to train a network with; use fewer clients or another split")
+    if empty := [client for client, size in enumerate(sizes) if not size]:
+        raise StudyError(f"client {empty[0]} has no sample to train a network with; use fewer clients or another split")
 
 
 def check_server_memory(run: Run, row_bytes: int) -> None:

@@ -28,7 +28,7 @@ from tacit.federated.fusion.average import Average
 from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.fusion import Fused
 from tacit.federated.fusion.matching import Floats
-from tacit.models.model import Model
+from tacit.models.model import Mlp, Model
 
 
 @dataclass(eq=False)
@@ -79,15 +79,16 @@ class FusionSimulation:
             for model in dict.fromkeys(run.model_of(client) for client in range(run.clients)):
                 groups.setdefault(model, []).append((id, replace(run, model=model, fusion=None, widths=None)))
         self.trainers = {
-            model: Simulation(some, dataset, folder=folder and folder / str(k), **options)
-            for k, (model, some) in enumerate(groups.items())
+            model: Simulation(some, dataset, folder=folder and folder / _widths_in(model), **options)
+            for model, some in groups.items()
         }
         self.pool = next(iter(self.trainers.values())).pool
         self.judge = Judge(self.score, self.pool.test_x, self.pool.test_y)
-        known = {state.id: state for state in self.states}
-        for model, trainer in self.trainers.items():
-            for part in trainer.states:
-                known[part.id].parts[model] = part
+        known = {(part.id, model): part for model, trainer in self.trainers.items() for part in trainer.states}
+        for state in self.states:  # in the order of its own clients, whatever runs are beside it when it is resumed
+            for client in range(state.run.clients):
+                model = state.run.model_of(client)
+                state.parts[model] = known[state.id, model]
 
     @property
     def going(self) -> list[FusionState]:
@@ -224,3 +225,8 @@ class FusionSimulation:
             return None
         parts = [self.pool.train.y[state.first.train[client]] for client in range(state.run.clients)]
         return np.stack([part.bincount(minlength=self.classes).double().cpu().numpy() for part in parts])
+
+
+def _widths_in(model: Model) -> str:
+    """A name for the files of clients with this model, the same whatever runs are beside theirs."""
+    return "-".join(map(str, model.hidden)) if isinstance(model, Mlp) else model.name

@@ -277,6 +277,8 @@ class Results:
             )
         module = make_module(self.runs[run].model, *self._sizes(run, data), self.runs[run].seed)
         state = checkpoint.load(path)
+        if self.runs[run].fusion and not state:
+            raise StudyError(f"{run} diverged before there was a fused network; use a smaller learning rate")
         if self.runs[run].fusion:  # which has the width that it came to
             return Dense.of(state).module(module).eval()
         module.load_state_dict(state)

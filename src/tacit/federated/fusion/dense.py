@@ -29,7 +29,8 @@ class Dense:
         arrays = {key: value.detach().double().cpu().numpy() for key, value in state.items()}
         weights = {key.removesuffix("weight"): value for key, value in arrays.items() if key.endswith("weight")}
         biases = [arrays.get(f"{key}bias", np.zeros(0)) for key in weights]
-        if odd := [key for key in arrays if not key.endswith(("weight", "bias"))] or [
+        layers = {f"{key}{name}" for key in weights for name in ("weight", "bias")}
+        if odd := [key for key in arrays if key not in layers] or [
             f"{key}weight" for key, value in weights.items() if value.ndim != 2
         ]:
             raise DataError(f"{name}: neurons are matched in dense layers alone, and {odd[0]} belongs to none")

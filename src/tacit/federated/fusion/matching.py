@@ -169,9 +169,11 @@ def match(
 ) -> Matching:
     """Places for all vectors: the largest client first, then sweeps in random order until nothing changes.
 
-    `start` goes on from known places. `update` gives the hyper-parameters anew after the first pass and every sweep.
+    `start` goes on from known places; `start_shift`, in place of the prior's a, stays with the atoms that are known
+    there. `update` gives the hyper-parameters anew after the first pass and every sweep.
     """
     descent = _Descent(bags, prior, rules)
+    shifted = start is not None and start_shift is not None
     if start is None:
         for client in sorted(range(len(bags)), key=lambda j: -len(bags[j].vectors)):
             descent.place(client)
@@ -182,11 +184,13 @@ def match(
         if update:
             descent.renew(*update(descent.places))
         changed = [descent.replace(int(client)) for client in draw.permutation(len(bags))]
-        if not any(changed):
+        if not any(changed) and not shifted:  # a client's own atoms are made anew, and then without the shift
             break
     if update:
         descent.renew(*update(descent.places))
-    final = Atoms.of(descent.bags, descent.places, descent.prior)  # without the rounding of all that came and went
+    final = descent.atoms
+    if not shifted:
+        final = Atoms.of(descent.bags, descent.places, descent.prior)  # without the rounding of all that came and went
     return Matching(tuple(descent.places), final.natural / final.precision, final.counts, descent.solving)
 
 
@@ -202,7 +206,8 @@ class _Descent:
     def place(self, client: int, guess: int | None = None) -> None:
         """Finds places for a client that has none; about `guess` of its vectors will have atoms of their own."""
         bag, there = self.bags[client], len(self.atoms.counts)
-        most_new = None if self.rules.most_atoms is None else max(self.rules.most_atoms - there, 1)
+        most = self.rules.most_atoms
+        most_new = None if most is None else max(most - there, len(bag.vectors) - there, 1)  # all need a place
         known, alone = costs(bag, self.atoms, self.prior, len(self.bags), self.rules)
         begin = time.perf_counter()
         found = assign(known, alone, most_new, guess)

@@ -1,0 +1,190 @@
+"""Networks as arrays: what is read, what is refused, and the way back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from networks import a_network, answers, assert_networks_agree, shuffled
+from torch import nn
+
+from tacit.core.errors import DataError, StudyError
+from tacit.federated.fusion.average import Average
+from tacit.federated.fusion.dense import Dense
+from tacit.federated.fusion.fusion import Fused, check_networks
+from tacit.federated.fusion.pfnm import Pfnm
+
+seeds = st.integers(0, 9999)
+
+
+def an_mlp(*widths: int, dtype: torch.dtype = torch.float64) -> nn.Sequential:
+    layers: list[nn.Module] = [nn.Flatten()]
+    for k in range(len(widths) - 1):
+        layers += [nn.ReLU()] * (k > 0) + [nn.Linear(widths[k], widths[k + 1], dtype=dtype)]
+    return nn.Sequential(*layers)
+
+
+def test_a_state_dict_is_read_layer_by_layer() -> None:
+    module = an_mlp(4, 3, 5, 2)
+    network = Dense.of(module.state_dict())
+    assert (network.inputs, network.widths, network.outputs) == (4, (3, 5), 2)
+    assert np.array_equal(network.weights[1], module[3].weight.detach().numpy())  # type: ignore[arg-type]
+    x = torch.randn(10, 4, dtype=torch.float64)
+    np.testing.assert_allclose(answers(network, x.numpy()), module(x).detach().numpy(), rtol=1e-9, atol=1e-12)
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "a convolution": (
+        nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3), nn.Linear(3, 2)),
+        "dense layers",
+    ),
+    "a batch norm": (nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2)), "dense layers alone"),
+    "a layer norm": (nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3), nn.Linear(3, 2)), "dense layers alone"),
+    "no bias": (nn.Sequential(nn.Linear(4, 3, bias=False), nn.Linear(3, 2)), r"expected 0\.bias with 3 numbers"),
+    "no last bias": (nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2, bias=False)), r"expected 1\.bias with 2 numbers"),
+    "layers that do not fit": (nn.Sequential(nn.Linear(4, 3), nn.Linear(5, 2)), r"1\.weight takes 5 .* before has 3"),
+    "no hidden layer": (nn.Sequential(nn.Linear(4, 3)), "expected a hidden layer"),
+    "nothing": (nn.Sequential(nn.ReLU()), "expected a hidden layer"),
+}
+
+
+@pytest.mark.parametrize("kind", list(WRONG))
+def test_what_has_no_neurons_to_match_is_refused_in_a_line(kind: str) -> None:
+    module, match = WRONG[kind]
+    with pytest.raises(DataError, match=match) as caught:
+        Dense.of(module.state_dict(), "client 7")
+    assert str(caught.value).startswith("client 7: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("place", ["1.weight", "1.bias", "3.bias"])
+def test_weights_that_are_no_numbers_are_refused(value: float, place: str) -> None:
+    state = an_mlp(4, 3, 2).state_dict()
+    state[place].view(-1)[0] = value
+    with pytest.raises(DataError, match="no finite numbers"):
+        Dense.of(state)
+
+
+def test_a_bias_alone_belongs_to_no_layer() -> None:
+    state = {**an_mlp(4, 3, 2).state_dict(), "extra.bias": torch.zeros(3)}
+    with pytest.raises(DataError, match=r"extra\.bias"):
+        Dense.of(state)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_state_dict_comes_back_as_it_was(dtype: torch.dtype) -> None:
+    state = an_mlp(4, 3, 5, 2, dtype=dtype).state_dict()
+    back = Dense.of(state).state(state)
+    assert list(back) == list(state)
+    torch.testing.assert_close(back, dict(state), rtol=0, atol=0)
+    assert {value.dtype for value in back.values()} == {dtype}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_state_has_the_names_and_numbers_of_the_other_network_and_its_own_widths(dtype: torch.dtype) -> None:
+    wide = Dense.of(an_mlp(4, 9, 8, 2).state_dict())
+    state = wide.state(an_mlp(4, 3, 5, 2, dtype=dtype).state_dict())
+    assert {name: tuple(value.shape) for name, value in state.items()} == {
+        "1.weight": (9, 4), "1.bias": (9,), "3.weight": (8, 9), "3.bias": (8,), "5.weight": (2, 8), "5.bias": (2,),
+    }  # fmt: skip
+    assert {value.dtype for value in state.values()} == {dtype}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_module_computes_what_the_network_does(dtype: torch.dtype) -> None:
+    like = an_mlp(4, 3, 5, 2, dtype=dtype)
+    before = {name: value.clone() for name, value in like.state_dict().items()}
+    x = torch.randn(10, 4, dtype=dtype)
+    same = Dense.of(like.state_dict()).module(like)
+    torch.testing.assert_close(same(x), like(x), rtol=0, atol=0)
+    wide = a_network([7, 6], np.random.default_rng(0), inputs=4)
+    module = wide.module(like)
+    found = module(x)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found.detach().numpy(), answers(wide, x.numpy()), rtol=1e-4, atol=1e-4)
+    linear = [part for part in module.modules() if isinstance(part, nn.Linear)]
+    assert [(part.in_features, part.out_features) for part in linear] == [(4, 7), (7, 6), (6, 2)]
+    torch.testing.assert_close(dict(like.state_dict()), before, rtol=0, atol=0)
+
+
+def test_a_part_has_the_rows_and_columns_of_its_neurons() -> None:
+    network = a_network([4, 3], np.random.default_rng(0))
+    part = network.part([np.array([2, 0]), np.array([1])])
+    assert np.array_equal(part.weights[0], network.weights[0][[2, 0]])
+    assert np.array_equal(part.weights[1], network.weights[1][1:2][:, [2, 0]])
+    assert np.array_equal(part.weights[2], network.weights[2][:, 1:2])
+    assert [bias.tolist() for bias in part.biases] == [
+        network.biases[0][[2, 0]].tolist(), network.biases[1][1:2].tolist(), network.biases[2].tolist(),
+    ]  # fmt: skip
+
+
+@given(seeds, st.lists(st.integers(1, 5), min_size=1, max_size=3))
+@settings(max_examples=30)
+def test_all_neurons_in_another_order_are_the_same_network(seed: int, widths: list[int]) -> None:
+    rng = np.random.default_rng(seed)
+    network = a_network(widths, rng)
+    other, orders = shuffled(network, rng)
+    assert_networks_agree(network.part(orders), other, rtol=0)
+
+
+@pytest.mark.parametrize("widths", [[5], [4, 6]])
+def test_the_part_of_a_client_whose_neurons_are_all_matched_is_the_whole(widths: list[int]) -> None:
+    rng = np.random.default_rng(0)
+    network = a_network(widths, rng)
+    found = Pfnm().fuse([shuffled(network, rng)[0] for _ in range(3)], rng)
+    x = rng.normal(size=(20, 3))
+    for client in range(3):
+        np.testing.assert_allclose(answers(found.part(client), x), answers(found.network, x), rtol=1e-9, atol=1e-12)
+
+
+def test_a_clients_part_has_its_own_width() -> None:
+    network = a_network([3, 4], np.random.default_rng(0))
+    fused = Fused(network, ((np.array([2, 0]), np.array([1])), (np.array([3]), np.array([0, 1, 2]))))
+    assert [fused.part(client).widths for client in range(2)] == [(2, 1), (1, 3)]
+    assert np.array_equal(fused.part(1).weights[1], network.weights[1][:3, 1:2])
+
+
+# The plain average, and networks that do not go together
+
+
+def test_an_average_counts_clients_by_their_samples() -> None:
+    rng = np.random.default_rng(0)
+    one, two = a_network([3, 4], rng), a_network([3, 4], rng)
+    found = Average().fuse([one, two], rng, counts=np.array([[1.0, 0.0], [1.0, 2.0]]))
+    for mean, mine, theirs in zip(found.network.weights, one.weights, two.weights, strict=True):
+        np.testing.assert_allclose(mean, 0.25 * mine + 0.75 * theirs)
+    for mean, mine, theirs in zip(found.network.biases, one.biases, two.biases, strict=True):
+        np.testing.assert_allclose(mean, 0.25 * mine + 0.75 * theirs)
+    alike = Average().fuse([one, two], rng).network
+    np.testing.assert_allclose(alike.weights[1], (one.weights[1] + two.weights[1]) / 2)
+    assert_networks_agree(found.part(1), found.network, rtol=0)
+
+
+def test_networks_of_other_widths_have_no_average() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(StudyError, match="use pfnm or spahm"):
+        Average().fuse([a_network([3], rng), a_network([4], rng)], rng)
+
+
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [(([3], 4, 2), "4 inputs"), (([3], 3, 5), "5 outputs"), (([3, 3], 3, 2), "2 hidden layers")],
+    ids=str,
+)
+def test_networks_that_cannot_become_one_are_refused(other: Any, what: str) -> None:
+    rng = np.random.default_rng(0)
+    widths, inputs, outputs = other
+    networks = [a_network([3], rng), a_network([9], rng), a_network(widths, rng, inputs, outputs)]
+    with pytest.raises(DataError, match=f"network 2 has {what}, and network 0 has .*; they must agree"):
+        check_networks(networks)
+    check_networks(networks[:2])
+
+
+def test_nothing_cannot_be_fused() -> None:
+    with pytest.raises(DataError, match="expected networks to fuse, got none"):
+        check_networks([])
