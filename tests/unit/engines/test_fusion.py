@@ -360,7 +360,7 @@ def test_a_regression_is_fused_by_its_numbers(tmp_path: Path) -> None:
 
 def test_class_weights_are_refused_where_there_are_no_classes(tmp_path: Path) -> None:
     study = {**FUSED, "dataset": "diabetes", "fusion": {"name": "pfnm", "class_weights": True}}
-    with pytest.raises(StudyError, match="class_weights needs the number of samples"):
+    with pytest.raises(StudyError, match="class_weights needs counts"):
         tacit.run(study, tmp_path / "a")
 
 

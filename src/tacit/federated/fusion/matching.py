@@ -214,7 +214,8 @@ class _Descent:
         self.solving += time.perf_counter() - begin
         new = found >= there
         found[new] = there + np.arange(new.sum())  # new atoms are alike: in the order of their vectors
-        self.atoms = self.atoms.extend(Atoms.empty(self.prior, int(new.sum())))
+        if new.any():
+            self.atoms = self.atoms.extend(Atoms.empty(self.prior, int(new.sum())))
         self.atoms.add(bag, found)
         self.places[client] = found
 
@@ -223,7 +224,7 @@ class _Descent:
         self.atoms.add(self.bags[client], self.places[client], -1)
         kept = self.atoms.counts > 0
         now = np.where(kept, np.cumsum(kept) - 1, -1)
-        self.atoms = self.atoms.take(kept)
+        self.atoms = self.atoms if kept.all() else self.atoms.take(kept)
         self.places = [now[own] for own in self.places]
         before = self.places[client]
         self.place(client, int((before < 0).sum()))
