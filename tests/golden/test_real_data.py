@@ -37,6 +37,18 @@ def test_mnist_is_mnist_and_three_clients_learn_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.data
+@needs("mnist", "train-images-idx3-ubyte.gz")
+def test_ten_networks_that_learnt_mnist_apart_become_one(tmp_path: Path) -> None:
+    study = tacit.Study.from_file(ROOT / "studies" / "matching_mnist.yaml", ["seed=0"])
+    found = tacit.run(study, tmp_path / "matching").table()["label_dirichlet"]
+    alone, average, ensemble = found["local networks"], found["naive average"], found["ensemble"]
+    assert average < alone < ensemble
+    assert found["pfnm(class_weights=True)"] > found["pfnm(class_weights=False)"] > alone + 0.1
+    assert found["spahm"] > alone + 0.1
+    assert found["pfnm(class_weights=True)"] > 0.95
+
+
+@pytest.mark.data
 @needs("cifar10", "train.parquet")
 def test_cifar_comes_whole_from_the_hubs_parquet_files() -> None:
     data = Source.build("cifar10").load(FOLDER)
