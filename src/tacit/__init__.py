@@ -104,13 +104,13 @@ def plan(
 
 
 def fuse(
-    models: Sequence[Any], method: str | Mapping[str, Any] | Fusion = "pfnm", *, counts: Any = None, seed: int = 0
+    models: Sequence[Any], method: str | Mapping[str, Any] | Fusion | None = None, *, counts: Any = None, seed: int = 0
 ) -> FusedModel:
     """Makes one model of several that were trained apart, by matching their parts, which are in no common order.
 
     Models are fully connected networks of any widths, as modules, dicts of tensors or files; or fitted Gaussian
-    mixtures of scikit-learn; or matrices of vectors. `counts` are the samples that each model saw of each class; of
-    mixtures, how many each saw.
+    mixtures of scikit-learn; or matrices of vectors. The method is by default `pfnm` for networks and `spahm` for the
+    others. `counts` are the samples that each model saw of each class; of mixtures, how many each saw.
     """
     from tacit.report.fused import fuse
 

@@ -41,6 +41,8 @@ def fuse_command(
     settings = [text for text in arguments if Path(text) not in files]
     if out.resolve() in [path.resolve() for path in files]:
         raise StudyError(f"{out} is one of the models to fuse; name another file")
+    if any(text.startswith("name=") for text in settings):
+        raise StudyError("the method is an option: --method spahm, say")
     chosen = {"name": method, **dict(parse_override(text) for text in settings)}
     found = fuse(files, chosen, counts=None if counts is None else _read_counts(counts), seed=seed)
     if plot is not None:
@@ -55,8 +57,9 @@ def fuse_command(
 def _read_counts(path: Path) -> Any:
     import numpy as np
 
+    text = path.read_text(encoding="utf-8", errors="replace")
     try:
-        return np.loadtxt(path, delimiter=",", ndmin=2)
+        return np.array([[float(cell) for cell in line.split(",")] for line in text.splitlines() if line.strip()])
     except ValueError as error:
         raise DataError(f"{path}: expected numbers between commas, a line per model: {error}") from None
 

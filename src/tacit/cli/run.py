@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tacit.engines.study import Study
     from tacit.report.results import Results
 
+Out = Annotated[
+    Path | None, typer.Option("--out", "-o", help="The folder for the results; by default a new one in runs/.")
+]
 OPTIONS = ("device", "workers", "threads", "on", "exact", "plan", "data", "out", "resume", "json", "quiet")
 MANY_ROWS = 12  # of a comparison; beyond them only the first table is printed
 
@@ -28,7 +31,7 @@ MANY_ROWS = 12  # of a comparison; beyond them only the first table is printed
 def run_command(
     arguments: StudyArguments = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the study in this folder.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The folder for the results; by default a new one in runs/.")] = None,
+    out: Out = None,
     data: Data = None,
     device: Annotated[
         str, typer.Option(help="cpu, cuda, or several GPUs, cuda:0,cuda:1.", autocompletion=complete_device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import torch
 from torch import nn
 
 from tacit.core.errors import DataError, StudyError
@@ -16,7 +17,7 @@ from tacit.federated.algorithms.fednova import FedNova
 from tacit.federated.algorithms.fedplus import FedPlus
 from tacit.federated.algorithms.scaffold import Scaffold
 from tacit.federated.combine.median import TrimmedMean
-from tacit.federated.fusion.dense import Dense
+from tacit.federated.fusion.dense import check_neurons
 from tacit.models.model import Mlp
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ FLOORS = {
 def check_run(run: Run) -> None:
     """Raises StudyError, with the reason, for settings that make no sense by themselves or together."""
     _check_numbers(run)
-    run.algorithm.check(run.optimiser)
+    if run.fusion is None:
+        run.algorithm.check(run.optimiser)
     run.selection.check(run.clients)
     run.attackers.check(run.clients)
     run.combiner.check(run.selection.count(run.clients))
@@ -61,14 +63,16 @@ def check_run(run: Run) -> None:
     _check_fusion(run)
 
 
-def check_fusible(run: Run, module: nn.Module, sizes: Sequence[int]) -> None:
+def check_fusible(run: Run, module: nn.Module, sizes: Sequence[int], shape: Sequence[int], classes: int) -> None:
     """Refuses networks whose neurons cannot be matched, and clients that have none to match."""
     if run.fusion is None:
         return
+    if run.fusion.weighs_classes and not classes:
+        raise StudyError(f"{run.fusion.name} with class_weights needs classes, and these data have a number to predict")
     try:
-        Dense.of(module.state_dict())
+        check_neurons(module, torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)))
     except DataError as error:
-        raise StudyError(f"{run.fusion.name} cannot fuse {run.model.name}: {error}; use mlp, say") from None
+        raise StudyError(f"{run.fusion.name} cannot fuse {run.model.name}: {error}") from None
     if empty := [client for client, size in enumerate(sizes) if not size]:
         raise StudyError(f"client {empty[0]} has no sample to train a network with; use fewer clients or another split")
 
@@ -90,6 +94,13 @@ def cautions(runs: Sequence[Run]) -> list[str]:
     found = [text for run in runs for text in _cautions(run)]
     uneven = [run for run in runs if run.split.name != "iid" and run.algorithm.combines and not run.centralised]
     by_weights = {kind: [run.algorithm.name for run in uneven if run.algorithm.weights == kind] for kind in WEIGHTS}
+    plain = [run for run in runs if run.fusion is None and run.algorithm.combines]
+    mixed = [run.algorithm.name for run in plain if run.initial == "different"]
+    if mixed and any(run.fusion for run in runs):
+        found.append(
+            f"{', '.join(dict.fromkeys(mixed))} averages networks that start from weights of their own, which breaks"
+            " them; with initial: same it would do better"
+        )
     if all(by_weights.values()):
         samples, uniform = (", ".join(dict.fromkeys(names)) for names in by_weights.values())
         found.append(
@@ -193,7 +204,7 @@ def _check_server_data(run: Run) -> None:
 
 def _check_start(run: Run) -> None:
     """Methods that read gradients off an update need one that starts where the server said."""
-    if run.initial == "same":
+    if run.initial == "same" or run.fusion is not None:
         return
     if isinstance(run.algorithm, FedNova | Scaffold):
         raise StudyError(
@@ -214,10 +225,12 @@ def _check_fusion(run: Run) -> None:
             raise StudyError(f"widths are those of an mlp's hidden layers; leave them out with model: {run.model.name}")
         if len(run.widths) != run.clients or min(run.widths) < 1:
             raise StudyError(
-                f"widths: expected one of 1 or more for each of {run.clients} clients, got {list(run.widths)}"
+                f"widths: expected {run.clients} numbers of 1 or more, one for each client, got {list(run.widths)}"
             )
     if run.fusion is None:
         return
+    if run.fusion.one_width and len(set(run.widths or ())) > 1:
+        raise StudyError(f"{run.fusion.name} needs networks of the same widths; leave out widths, or use pfnm or spahm")
     for name, plain in ALONE.items():
         value = getattr(run, name)
         value = value.name if isinstance(value, Registered) and not isinstance(plain, int) else value
@@ -229,7 +242,7 @@ def _check_fusion(run: Run) -> None:
 
 def _check_single_messages(run: Run) -> None:
     """Methods that place each client's own model have nothing for a combiner to do, nor for a made-up reply."""
-    if run.algorithm.combines:
+    if run.algorithm.combines or run.fusion is not None:
         return
     if run.combiner.name != "mean":
         raise StudyError(

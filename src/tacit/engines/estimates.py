@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -86,9 +87,11 @@ class Estimator:
         return sum(size_of(self.datasets[key]) for key in keys)
 
     def _model(self, run: Run, data: Dataset) -> ModelCost:
-        key = str(plain([run.model, run.dataset]))
+        """The model or, where every client has its own, the widest."""
+        model = run.model_of(int(np.argmax(run.widths))) if run.widths else run.model
+        key = str(plain([model, run.dataset]))
         if key not in self.models:
-            self.models[key] = measure_model(make_module(run.model, data.x.shape[1:], data.outputs, run.seed), data)
+            self.models[key] = measure_model(make_module(model, data.x.shape[1:], data.outputs, run.seed), data)
         return self.models[key]
 
     def _sizes(self, run: Run, data: Dataset) -> list[int]:
@@ -102,8 +105,7 @@ class Estimator:
 
     def _entries(self, run: Run, size: int) -> tuple[int, int, int]:
         """How many numbers a row's optimiser, a client's memory and the server hold."""
-        kinds = [type(run.algorithm), type(run.optimiser), plain(run.model), plain(run.dataset), run.clients]
-        key = str(kinds)
+        key = str([type(run.algorithm), type(run.optimiser), size, run.clients])
         if key not in self.entries:
             self.entries[key] = _count_entries(run, torch.zeros(size))
         return self.entries[key]

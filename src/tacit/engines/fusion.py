@@ -29,6 +29,7 @@ from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.fusion import Fused
 from tacit.federated.fusion.matching import Floats
 from tacit.models.model import Mlp, Model
+from tacit.training.batches import Samples
 
 
 @dataclass(eq=False)
@@ -82,8 +83,8 @@ class FusionSimulation:
             model: Simulation(some, dataset, folder=folder and folder / _widths_in(model), **options)
             for model, some in groups.items()
         }
-        self.pool = next(iter(self.trainers.values())).pool
-        self.judge = Judge(self.score, self.pool.test_x, self.pool.test_y)
+        pool = next(iter(self.trainers.values())).pool
+        self.judge = Judge(self.score, pool.test_x, pool.test_y)
         known = {(part.id, model): part for model, trainer in self.trainers.items() for part in trainer.states}
         for state in self.states:  # in the order of its own clients, whatever runs are beside it when it is resumed
             for client in range(state.run.clients):
@@ -97,7 +98,8 @@ class FusionSimulation:
     def play_round(self) -> Iterator[tuple[dict[str, Any], float]]:
         """One round of every run that is still going: each one's record for the history, and its seconds."""
         going, replies = self.going, self._train()
-        yield from [self._conclude(state, replies[state.id]) for state in going]
+        for state in going:
+            yield self._conclude(state, replies[state.id])
 
     def saved(self, *, whole: bool = False) -> list[dict[str, Any]]:
         return [state.saved(whole=whole) for state in self.states]
@@ -154,9 +156,11 @@ class FusionSimulation:
         if record["loss"] is None or not math.isfinite(record["loss"]):
             state.status = "diverged"
             record |= {"loss": None, **self.score.nothing}
-        nothing = [(reply.client, (None, None), (None, None)) for reply in replies]
+        nothing: list[tuple[Test, Test]] = [((None, None), (None, None))] * len(replies)
         tests = nothing if state.status == "diverged" else self._local_tests(state)
-        record |= client_metrics(self.score, state.first, replies, tests)
+        record |= client_metrics(self.score, state.first, replies, [(k, own, own) for k, (own, _) in enumerate(tests)])
+        for one, (_, alone) in zip(record["clients"], tests, strict=True):
+            one[f"alone_{self.score.name}"] = alone[1]
         record |= {"replies": len(replies), "updated": finite}
         record |= {"bytes_up": size, "bytes_down": size if state.round > 1 else 0}
         state.judge(record[self.score.name])
@@ -190,15 +194,14 @@ class FusionSimulation:
         found["fusion"] = {"alone": found.pop("alone"), "widths": list(widths), "local_widths": local}
         return found | {"width": sum(widths), "local_width": sum(map(sum, local)), "matching_seconds": seconds}
 
-    def _local_tests(self, state: FusionState) -> list[tuple[int, Test, Test]]:
-        """Each client's local test with the network that it trained, and with the fused one."""
+    def _local_tests(self, state: FusionState) -> list[tuple[Test, Test]]:
+        """Each client's local test with the fused network, and with the one that it trained."""
         assert state.fused is not None
-        samples, whole, found = self.pool.train, self._module(state.fused.network), []
+        samples, whole, found = self._samples(state), self._module(state.fused.network), []
         for client, network in enumerate(state.networks):
             index = state.first.test[client]
             x, y = samples.features(index), samples.y[index]
-            own = self.judge.test(self._module(network), x, y)
-            found.append((client, own, self.judge.test(whole, x, y)))
+            found.append((self.judge.test(whole, x, y), self.judge.test(self._module(network), x, y)))
         return found
 
     def _send(self, state: FusionState, replies: Sequence[Reply]) -> None:
@@ -219,12 +222,17 @@ class FusionSimulation:
     def _module(self, network: Dense) -> nn.Module:
         return network.module(next(iter(self.trainers.values())).module)
 
-    def _counts(self, state: FusionState) -> Floats | None:
-        """How many samples each client has of each class. # (J, classes)"""
+    def _samples(self, state: FusionState) -> Samples:
+        """Those that the state's first part knows by their numbers; every kind of network may have noise of its own."""
+        return self.trainers[next(iter(state.parts))].pool.train
+
+    def _counts(self, state: FusionState) -> Floats:
+        """How many samples each client has of each class or, in a regression, in all. # (J, classes)"""
+        samples, parts = self._samples(state), [state.first.train[client] for client in range(state.run.clients)]
         if not self.classes:
-            return None
-        parts = [self.pool.train.y[state.first.train[client]] for client in range(state.run.clients)]
-        return np.stack([part.bincount(minlength=self.classes).double().cpu().numpy() for part in parts])
+            return np.array([[len(part)] for part in parts], np.float64)
+        labels = [samples.y[part].cpu() for part in parts]
+        return np.stack([own.bincount(minlength=self.classes).double().numpy() for own in labels])
 
 
 def _widths_in(model: Model) -> str:

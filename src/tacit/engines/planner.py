@@ -169,10 +169,10 @@ def _is_elsewhere(path: str, known: Any) -> bool:
 
 
 def _cpu_parts(runs: list[Named]) -> list[list[Named]]:
-    """Every run alone, but for those that differ in their fusion only: their clients train once for all of them."""
+    """Every run alone, but for fusions in one shot that differ in nothing else: their clients train once for all."""
     parts: dict[str, list[Named]] = {}
     for id, run in runs:
-        parts.setdefault(local_work(run) if run.fusion else id, []).append((id, run))
+        parts.setdefault(local_work(run) if run.fusion and run.rounds == 1 else id, []).append((id, run))
     return list(parts.values())
 
 
@@ -199,12 +199,26 @@ def divided(group: list[Named], count: int, costs: dict[str, RunCost]) -> list[l
 
 
 def _block(index: int, part: list[Named], costs: dict[str, RunCost], estimator: Estimator) -> Block:
-    mine = [costs[id] for id, _ in part]
+    mine = _shared(part, costs)
     fixed = estimator.data_bytes([run for _, run in part]) + sum(cost.held for cost in mine)
     row = max(cost.row for cost in mine)
     sums = {name: sum(getattr(cost, name) for cost in mine) for name in ("round_steps", "steps", "seconds")}
     rows = sum(cost.rows for cost in mine)
     return Block(index, tuple(id for id, _ in part), rows=rows, at_once=1, bytes=fixed + row, **sums)
+
+
+def _shared(part: list[Named], costs: dict[str, RunCost]) -> list[RunCost]:
+    """What the runs cost together: fusions that differ in nothing else share their first round's training."""
+    seen: set[str] = set()
+    found = []
+    for id, run in part:
+        cost, work = costs[id], local_work(run)
+        if run.fusion and work in seen:
+            left = 1 - 1 / run.rounds
+            cost = replace(cost, steps=cost.steps - cost.round_steps, seconds=left * cost.seconds)
+        seen.add(work)
+        found.append(cost)
+    return found
 
 
 def fitted(block: Block, row: int, room: int | None) -> Block:

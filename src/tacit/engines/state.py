@@ -178,7 +178,7 @@ def try_out(run: Run, dataset: Dataset, partition: Partition | None = None) -> t
     partition = partition or divide(dataset.groups.numpy(), run.split, run.clients, run.seed, **aside)
     module = make_module(run.model, dataset.x.shape[1:], dataset.outputs, run.seed)
     run.attackers.check(run.clients, dataset.classes)
-    check_fusible(run, module, [len(part) for part in partition.train])
+    check_fusible(run, module, [len(part) for part in partition.train], dataset.x.shape[1:], dataset.classes)
     check_server_memory(run, Layout.of(module).size * dataset.x.element_size())
     if Layout.of(module).buffers and not run.combiner.linear:
         raise StudyError(
@@ -234,6 +234,8 @@ def client_view(states: Sequence[RunState], like: Tensor) -> Algorithm:
 
 def is_personal(run: Run) -> bool:
     """Whether clients are tested on models of their own, and not all on the global one."""
+    if run.fusion is not None:
+        return False
     cls = type(run.algorithm)
     own = client_class(cls).personal is not Algorithm.personal or cls.send is not Algorithm.send
     return own or run.fine_tuning > 0

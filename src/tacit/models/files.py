@@ -14,13 +14,14 @@ from torch import Tensor
 from tacit.core.errors import DataError, MissingDependencyError
 from tacit.core.files import replacing
 
-NESTED = ("state_dict", "model_state_dict")  # where a training checkpoint keeps the model
+TORCH = (".pt", ".pth", ".bin")
+NESTED = ("state_dict", "model_state_dict", "model")  # where a training checkpoint keeps the model
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """The tensors of a model by name; safetensors keep no order, so they come as in `fc1`, `fc2`, `fc10`."""
+    """The tensors of a model by name; safetensors keep no order, so they come as numbers do: `fc1`, `fc2`, `fc10`."""
     if not path.is_file():
-        raise DataError(f"{path}: there is no such file")
+        raise DataError(f"{path}: there is no such file" if not path.exists() else f"{path} is no file")
     found = _read_safe(path) if _is_safe(path) else _read_torch(path)
     found = next((found[key] for key in NESTED if isinstance(found.get(key), Mapping)), found)
     if not found or not all(isinstance(value, Tensor) for value in found.values()):
@@ -30,8 +31,17 @@ def read_state(path: Path) -> dict[str, Tensor]:
     return {str(key): value for key, value in found.items()}
 
 
+def keeps_order(path: Path, state: Mapping[str, Tensor]) -> bool:
+    """Whether the tensors come in the model's own order: in torch's files, and where names differ in numbers alone."""
+    return not _is_safe(path) or len({re.sub(r"\d+", "", name.rpartition(".")[0]) for name in state}) == 1
+
+
 def write_state(path: Path, state: Mapping[str, Tensor]) -> None:
     """Replaces the file; its name decides on the format."""
+    if path.suffix.lower() not in (".safetensors", *TORCH):
+        raise DataError(f"{path}: expected a name that ends in {', '.join(TORCH)} or .safetensors")
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; name a file")
     buffer = io.BytesIO()
     if _is_safe(path):
         buffer.write(_safetensors().save({key: value.contiguous() for key, value in state.items()}))

@@ -2,26 +2,56 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pandas as pd
+
+from tacit.engines.naming import row_names
+from tacit.engines.study import local_work
+
+if TYPE_CHECKING:
+    from tacit.report.results import Results
 
 BASELINES = {"alone": "local networks", "average": "naive average", "ensemble": "ensemble"}
 
 
-def with_baselines(summary: pd.DataFrame, score: str) -> pd.DataFrame:
-    """The summary of runs, with lines for what their fusions are compared with; equal ones of several methods once.
+def with_baselines(results: Results, summary: pd.DataFrame) -> pd.DataFrame:
+    """The summary of runs, with lines for what their fusions are compared with.
 
-    After one round all fusions start from the same networks. After several, each has its own. `baseline` is which of
-    BASELINES a line is, and empty where it is a run's own.
+    In one shot, fusions that differ in nothing else have the same networks, and a line for all; after several rounds
+    each has its own. `baseline` is which of BASELINES a line is, and empty where it is a run's own.
     """
-    known = [name for name in BASELINES if f"{name}_{score}" in summary and summary[f"{name}_{score}"].notna().any()]
-    fused = summary[summary[[f"{name}_{score}" for name in known]].notna().any(axis=1)] if known else summary[:0]
-    found = [summary.assign(baseline="")]
-    for name in known:
-        lines = fused.assign(**{score: fused[f"{name}_{score}"]})
-        values = {method: own[score].tolist() for method, own in lines.groupby("method", sort=False)}
-        same = len({str(own) for own in values.values()}) == 1
-        title = BASELINES[name]
-        found.append(lines.assign(method=title if same else lines["method"] + f": {title}", baseline=name))
-        if same:
-            found[-1] = found[-1][lines["method"] == next(iter(values))]
-    return pd.concat(found, ignore_index=True)
+    score, found = results.score, [summary.assign(baseline="")]
+    for name, title in BASELINES.items():
+        if f"{name}_{score}" not in summary or summary[f"{name}_{score}"].isna().all():
+            continue
+        titles = _titles(results, title)
+        lines = summary[summary["run"].isin(titles)]
+        lines = lines.assign(method=lines["run"].map(titles), baseline=name, **{score: lines[f"{name}_{score}"]})
+        lines = lines.sort_values("status", key=lambda status: status == "diverged", kind="stable")  # sound ones first
+        found.append(lines[~lines["run"].map(lambda run: _networks(results, run)).duplicated()].sort_index())
+    table = pd.concat(found, ignore_index=True)
+    methods = list(dict.fromkeys(results.names.values()))
+    place = [
+        methods.index(results.names[run]) if not kind or results.runs[run].rounds > 1 else len(methods)
+        for run, kind in zip(table["run"], table["baseline"], strict=True)
+    ]  # after several rounds, a method's baselines stand below it
+    return table.iloc[pd.Series(place).argsort(kind="stable")].reset_index(drop=True)
+
+
+def _titles(results: Results, title: str) -> dict[str, str]:
+    """What the baseline of every run with a fusion is called: after several rounds with the method that led there."""
+    fused = [run for run, about in results.runs.items() if about.fusion]
+    labels = [results.labels[run] for run in fused]
+    named = [
+        {**label, "algorithm": title if results.runs[run].rounds == 1 else f"{label['algorithm']}: {title}"}
+        for run, label in zip(fused, labels, strict=True)
+    ]
+    names = row_names([*results.labels.values(), *named])  # beside the others, so that they are told apart
+    return dict(zip(fused, names[len(results.labels) :], strict=True))
+
+
+def _networks(results: Results, run: str) -> str:
+    """Tells which networks a run's clients have trained."""
+    about = results.runs[run]
+    return local_work(about) if about.rounds == 1 else run

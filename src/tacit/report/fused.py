@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from tacit.core.errors import DataError, StudyError
 from tacit.core.seeds import numpy_generator
-from tacit.federated.fusion.dense import Dense
+from tacit.federated.fusion.dense import Dense, check_neurons, in_order
 from tacit.federated.fusion.fusion import Assignment, Fusion, check_networks
 from tacit.federated.fusion.matching import Floats, Matching
 from tacit.federated.fusion.mixtures import fuse_mixtures
 from tacit.federated.fusion.spahm import Spahm
-from tacit.models.files import read_state, write_state
+from tacit.models.files import keeps_order, read_state, write_state
 from tacit.report.fusion_plots import draw_matching
 from tacit.report.fusions import Sharing
 from tacit.report.pictures import Picture
@@ -69,32 +70,41 @@ class FusedModel:
 
 
 def fuse(
-    models: Sequence[Any], method: str | Mapping[str, Any] | Fusion = "pfnm", *, counts: Any = None, seed: int = 0
+    models: Sequence[Any], method: str | Mapping[str, Any] | Fusion | None, *, counts: Any, seed: int
 ) -> FusedModel:
     """Fuses networks, mixtures or bags of vectors; see `tacit.fuse`."""
-    models = list(models)
+    if not isinstance(models, list | tuple):
+        raise DataError(f"expected a list of models to fuse, got {type(models).__name__}")
     if len(models) < 2:
         raise DataError(f"expected two models or more to fuse, got {len(models)}")
     draw = numpy_generator(seed, "fusion")
     if all(hasattr(model, "covariance_type") for model in models):
         mixture, found = fuse_mixtures(models, draw, counts, _spahm(method))
         return _of_vectors(mixture, found)
-    if all(isinstance(model, np.ndarray) for model in models):
-        found = _spahm(method).match(models, draw)
+    if all(hasattr(model, "__array__") for model in models):  # NumPy's, torch's, pandas'
+        if counts is not None:
+            raise StudyError("vectors are matched without counts; leave them out")
+        found = _spahm(method).match([_matrix(model) for model in models], draw)
         return _of_vectors(found.atoms, found)
-    states = [_state(model) for model in models]
     names = tuple(str(model) if isinstance(model, str | Path) else f"model {k}" for k, model in enumerate(models))
+    states = [_state(*pair) for pair in zip(models, names, strict=True)]
     networks = [Dense.of(state, name) for state, name in zip(states, names, strict=True)]
     check_networks(networks, names)
-    fused = Fusion.build(method).fuse(networks, draw, counts=_counts(counts, networks))
+    for model, network, name in zip(models, networks, names, strict=True):
+        if isinstance(model, nn.Module):
+            check_neurons(model, torch.randn(2, network.inputs).to(next(model.parameters())), name)
+    chosen = Fusion.build("pfnm" if method is None else method)
+    if counts is not None and not chosen.uses_counts:
+        raise StudyError(f"{chosen.name}, as it is set, makes nothing of counts; leave them out, or see class_weights")
+    fused = chosen.fuse(networks, draw, counts=_counts(counts, networks))
     first = models[0]
     made = fused.network.module(first) if isinstance(first, nn.Module) else fused.network.state(states[0])
     return FusedModel(made, fused.assignment, fused.network.widths, names)
 
 
-def _spahm(method: str | Mapping[str, Any] | Fusion) -> Spahm:
-    """What matches vectors that are no neurons; pfnm is the default for networks."""
-    chosen = Fusion.build("spahm" if method == "pfnm" else method)
+def _spahm(method: str | Mapping[str, Any] | Fusion | None) -> Spahm:
+    """What matches vectors that are no neurons."""
+    chosen = Fusion.build("spahm" if method is None else method)
     if not isinstance(chosen, Spahm):
         raise StudyError(f"{chosen.name} fuses networks; vectors and mixtures are matched by spahm")
     return chosen
@@ -105,11 +115,20 @@ def _of_vectors(model: Any, found: Matching) -> FusedModel:
     return FusedModel(model, (found.places,), (len(found.atoms),), names)
 
 
-def _state(model: Any) -> Mapping[str, Tensor]:
+def _matrix(model: Any) -> Floats:
+    try:
+        return np.asarray(model, np.float64)
+    except (TypeError, ValueError):
+        raise DataError("expected matrices of numbers") from None
+
+
+def _state(model: Any, name: str) -> Mapping[str, Tensor]:
     if isinstance(model, nn.Module):
         return model.state_dict()
     if isinstance(model, str | Path):
-        return read_state(Path(model).expanduser())
+        path = Path(model).expanduser()
+        found = read_state(path)
+        return found if keeps_order(path, found) else in_order(found, name)
     if isinstance(model, Mapping) and all(isinstance(value, Tensor) for value in model.values()):
         return model
     what = "modules, dicts of tensors, files, fitted GaussianMixtures or matrices of vectors"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from tacit.report.baselines import BASELINES, with_baselines
+from tacit.report.baselines import with_baselines
 from tacit.report.curves import about_run, rounded
 from tacit.report.pictures import called
 from tacit.report.results import Results
@@ -77,12 +77,12 @@ def score_rows(results: Results) -> list[dict[str, Any]]:
     last, summary, score = last_records(results), results.summary(), results.score
     if not last:
         return []
-    table = with_baselines(summary.assign(method=summary["run"].map(results.names)), score)
+    table = with_baselines(results, summary.assign(method=summary["run"].map(results.names)))
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for run, name, kind, value in table[["run", "method", "baseline", score]].itertuples(index=False):
         if run not in last:
             continue
-        method = None if name == BASELINES.get(kind) else results.names[run]
+        method = None if kind and results.runs[run].rounds == 1 else results.names[run]
         about = {"split": _split(results, run), "name": name, "baseline": kind, "method": method, "values": []}
         found = rows.setdefault((about["split"], name), about)["values"]
         seed, named = f"seed {results.runs[run].seed}", [called(one) for one in results.client_names(run)]

@@ -166,8 +166,8 @@ class Results:
         last = by_run.tail(1).set_index("run")  # the last row as it is, also where it diverged
         place = list(last.columns).index(self.score) + 1
         last.insert(place, f"best_{self.score}", by_run[self.score].max())
-        for name in ("bytes_up", "bytes_down", "seconds"):
-            last[name] = by_run[name].sum()
+        for name in ("bytes_up", "bytes_down", *(str(name) for name in rounds if str(name).endswith("seconds"))):
+            last[name] = by_run[name].sum(min_count=1)
         sends = (last["bytes_up"] > 0) & ~last.index.map(lambda run: self.runs[str(run)].centralised).to_numpy(bool)
         last[f"{self.score}_per_mb"] = last[self.score] / (last["bytes_up"] / 1e6).where(sends)
         return last.reset_index()
@@ -227,7 +227,7 @@ class Results:
         """The summary with each run's method; of a score, also what the runs' fusions are compared with."""
         summary = self.summary()
         summary = summary.assign(method=summary["run"].map(self.names))
-        return with_baselines(summary, self.score) if metric == self.score else summary
+        return with_baselines(self, summary) if metric == self.score else summary
 
     def comparison(self) -> pd.DataFrame:
         """Every table at once: a row per metric, method and column, with mean, deviation and number of seeds."""
@@ -267,7 +267,7 @@ class Results:
                 raise StudyError(f"no client is called {client!r}; {suggest(client, names)}")
             client = names.index(client)
         path = self.folder / "models" / (f"{run}.pt" if client is None else f"{run}-client-{client}.pt")
-        if client is not None and not (0 <= client < self.runs[run].clients and is_personal(self.runs[run])):
+        if client is not None and not (0 <= client < self.runs[run].clients and _has_own(self.runs[run])):
             raise StudyError(f"{run} has no model of its own for client {client}; leave out client for the global one")
         if not path.exists():
             absent = f"; of more than {ALL_TESTED} clients, only those of the last round have files"
@@ -348,3 +348,8 @@ class Results:
 
     def __repr__(self) -> str:
         return f"Results of {len(self.labels)} runs in {self.folder}"
+
+
+def _has_own(run: Run) -> bool:
+    """Whether clients have models of their own, to use or to be fused."""
+    return is_personal(run) or run.fusion is not None

@@ -176,8 +176,7 @@ def test_all_methods_get_the_same_networks(one_shot: Results) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 3])
-def test_local_tests_are_those_of_the_clients_own_networks(one_shot: Results, place: int) -> None:
-    """And the central ones those of the fused network."""
+def test_local_tests_are_those_of_the_fused_network_and_of_the_clients_own(one_shot: Results, place: int) -> None:
     run = list(one_shot.labels)[place]
     record = next(line for line in history(one_shot.folder) if line["run"] == run)
     data = one_shot.runs[run].dataset.load()
@@ -187,13 +186,13 @@ def test_local_tests_are_those_of_the_clients_own_networks(one_shot: Results, pl
         index = partition.test[client["client"]]
         assert client["samples"] == len(partition.train[client["client"]])
         x, y = data.x[index].double().numpy(), data.y[index]
-        output = torch.tensor(answers(network, x))
+        output = torch.tensor(answers(fused, x))
         assert client["test_loss"] == pytest.approx(nn.functional.cross_entropy(output, y).item(), rel=1e-5)
         assert client["test_accuracy"] == pytest.approx(accuracy(output, y))
-        assert client["central_accuracy"] == pytest.approx(accuracy(answers(fused, x), y))
-    for name, part in (("local", "test"), ("central", "central")):
-        mean = np.mean([client[f"{part}_accuracy"] for client in record["clients"]])
-        assert record[f"{name}_accuracy"] == pytest.approx(mean)
+        assert client["alone_accuracy"] == pytest.approx(accuracy(answers(network, x), y))
+    tests = [client["test_accuracy"] for client in record["clients"]]
+    assert record["local_accuracy"] == pytest.approx(np.mean(tests))
+    assert record["worst"] == min(tests)
 
 
 def test_clients_that_start_alike_train_as_those_without_fusion(tmp_path: Path) -> None:
@@ -360,7 +359,7 @@ def test_a_regression_is_fused_by_its_numbers(tmp_path: Path) -> None:
 
 def test_class_weights_are_refused_where_there_are_no_classes(tmp_path: Path) -> None:
     study = {**FUSED, "dataset": "diabetes", "fusion": {"name": "pfnm", "class_weights": True}}
-    with pytest.raises(StudyError, match="class_weights needs counts"):
+    with pytest.raises(StudyError, match="class_weights needs classes"):
         tacit.run(study, tmp_path / "a")
 
 
@@ -391,7 +390,64 @@ def test_however_large_the_steps_a_run_ends_in_good_order(tmp_path: Path, rate: 
     assert (lines[-1]["loss"] is None) == (lines[-1]["status"] == "diverged")
 
 
-def test_patience_and_targets_stop_a_fusion(tmp_path: Path) -> None:
+def test_patience_stops_a_fusion(tmp_path: Path) -> None:
+    optimiser = {"name": "sgd", "lr": 1e-9}  # nothing gets better
+    tacit.run({**FUSED, "rounds": 30, "patience": 2, "optimiser": optimiser, "local_epochs": 1}, tmp_path / "a")
+    lines = history(tmp_path / "a")
+    best = max(range(len(lines)), key=lambda k: (lines[k]["accuracy"], -k))
+    assert lines[-1]["status"] == "patience"
+    assert len(lines) == best + 3
+    assert "assignment" in lines[-1]["fusion"]
+
+
+def test_runs_with_other_noise_and_widths_beside_it_change_nothing() -> None:
+    """Every kind of network has its own samples, and a run's own are at other places among them."""
+    data = Study(**FUSED).runs()[0].dataset.load()
+    kinds = [
+        {"widths": [6, 6, 6], "split": {"name": "feature_noise", "sigma": 0.5}},
+        {"widths": [7, 6, 7], "split": {"name": "feature_noise", "sigma": 5.0}},
+        {"widths": [8, 8, 8], "split": "iid"},
+    ]
+    runs = [(str(k), Study(**{**FUSED, **kind}).runs()[0]) for k, kind in enumerate(kinds)]
+    for order in (runs, runs[::-1]):
+        together = {record["run"]: record for record, _ in FusionSimulation(order, data).play_round()}
+        for id, run in runs:
+            ((alone, _),) = FusionSimulation([(id, run)], data).play_round()
+            assert {k: v for k, v in together[id].items() if k != "matching_seconds"} == {
+                k: v for k, v in alone.items() if k != "matching_seconds"
+            }
+
+
+def test_the_average_of_a_regression_counts_clients_by_their_samples(tmp_path: Path) -> None:
+    study = {**FUSED, "dataset": "diabetes", "fusion": "average", "split": {"name": "quantity_skew", "beta": 0.3}}
+    results = tacit.run(study, tmp_path / "a")
+    (run,) = results.labels
+    sizes = np.array([[client["samples"]] for client in history(tmp_path / "a")[0]["clients"]], float)
+    assert sizes.max() > 3 * sizes.min()
+    wanted = Average().fuse(networks_of(results, run), np.random.default_rng(0), counts=sizes).network
+    x, y = test_data(results, run)
+    score = r2_score(y, answers(wanted, x.double().numpy())[:, 0])
+    assert results.summary()["r2"][0] == results.summary()["average_r2"][0] == pytest.approx(score, abs=1e-5)
+
+
+def test_baselines_are_told_apart_by_what_else_varies(tmp_path: Path) -> None:
+    rates = [{"name": "sgd", "lr": 0.1}, {"name": "sgd", "lr": 1e30}]
+    results = tacit.run({**FUSED, "fusion": ["pfnm", "spahm"], "optimiser": rates, "seed": [0, 1]}, tmp_path / "a")
+    table = results.table()["iid"]
+    assert len(table) == 4 + 3 * 2
+    assert table["local networks, optimiser=sgd(lr=0.1)"] > 0.3
+    assert np.isnan(table["local networks, optimiser=sgd(lr=1e+30)"])
+    assert np.isnan(table["pfnm, optimiser=sgd(lr=1e+30)"])
+    long = results.comparison()
+    assert set(long[long["metric"] == "accuracy"]["method"]) == set(table.index)
+
+
+def test_seconds_of_matching_add_up(tmp_path: Path) -> None:
+    results = tacit.run({**FUSED, "rounds": 3}, tmp_path / "a")
+    assert results.summary()["matching_seconds"][0] == pytest.approx(results.frame()["matching_seconds"].sum())
+
+
+def test_targets_stop_a_fusion(tmp_path: Path) -> None:
     study = {**FUSED, "rounds": 30, "target_accuracy": 0.3, "fusion": {"name": "pfnm", "variance": 0.01}}
     results = tacit.run(study, tmp_path / "a")
     lines = history(tmp_path / "a")
@@ -418,10 +474,12 @@ def test_a_grid_has_one_run_of_a_fusion_whatever_the_algorithm() -> None:
 
 def test_fusions_stand_beside_algorithms_and_a_reference(tmp_path: Path) -> None:
     study = {**FUSED, "algorithm": ["fedavg", "fedprox"], "fusion": [None, "pfnm"], "centralised": True, "rounds": 2}
-    results = tacit.run(study, tmp_path / "a")
+    with pytest.warns(UserWarning, match="fedavg, fedprox averages networks that start from weights of their own"):
+        results = tacit.run(study, tmp_path / "a")
     assert len(results.labels) == 4
     assert (results.summary()["status"] == "finished").all()
-    assert {"local networks", "naive average", "ensemble"} <= set(results.table().index)
+    names = ["fedavg", "pfnm", *(f"pfnm: {name}" for name in ("local networks", "naive average", "ensemble"))]
+    assert list(results.table().index) == [*names, "fedprox", "centralised"]
 
 
 REFUSED: dict[str, Any] = {
@@ -455,8 +513,8 @@ def test_what_a_fusion_has_no_use_for_is_refused(name: str) -> None:
     [
         ({"fusion": None, "widths": [3, 4, 5], "initial": "same"}, "widths: only a fusion .* set fusion: pfnm, say"),
         ({"widths": [3, 4, 5], "model": "linear"}, "leave them out with model: linear"),
-        ({"widths": [3, 4]}, r"widths: expected one of 1 or more for each of 3 clients, got \[3, 4\]"),
-        ({"widths": [3, 4, 0]}, "widths: expected one of 1 or more for each of 3 clients"),
+        ({"widths": [3, 4]}, r"widths: expected 3 numbers of 1 or more, one for each client, got \[3, 4\]"),
+        ({"widths": [3, 4, 0]}, "widths: expected 3 numbers of 1 or more, one for each client"),
         ({"fusion": {"name": "pfnm", "variance": 0}}, r"pfnm\.variance: expected a number above 0"),
         ({"fusion": "pfmn"}, "pfnm"),
     ],
@@ -470,9 +528,12 @@ def test_studies_that_make_no_sense_are_refused(settings: dict[str, Any], match:
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"model": "linear"}, "pfnm cannot fuse linear: .* hidden layer .*; use mlp, say"),
-        ({"model": "cnn", "dataset": {"name": "function", "path": "own_code:make_pictures"}}, "cannot fuse cnn: .*use"),
-        ({"fusion": "average", "widths": [3, 4, 5]}, "average needs networks of the same widths; use pfnm or spahm"),
+        ({"model": "linear"}, "pfnm cannot fuse linear: .* hidden layer"),
+        (
+            {"model": "cnn", "dataset": {"name": "function", "path": "own_code:make_pictures"}},
+            "cannot fuse cnn: .*dense layers alone",
+        ),
+        ({"fusion": "average", "widths": [3, 4, 5]}, "average needs networks of the same widths; leave out widths"),
     ],
     ids=["linear", "cnn", "average"],
 )
@@ -486,9 +547,9 @@ def test_a_client_without_samples_is_refused(empty: int) -> None:
     run = Study(**FUSED).runs()[0]
     module, sizes = run.model.make((4,), 3), [0 if client == empty else 5 for client in range(3)]
     with pytest.raises(StudyError, match=f"client {empty} has no sample to train a network with; use fewer clients"):
-        check_fusible(run, module, sizes)
-    check_fusible(replace(run, fusion=None), module, sizes)
-    check_fusible(run, module, [1, 1, 1])
+        check_fusible(run, module, sizes, (4,), 3)
+    check_fusible(replace(run, fusion=None), module, sizes, (4,), 3)
+    check_fusible(run, module, [1, 1, 1], (4,), 3)
 
 
 def test_a_common_start_is_cautioned_about() -> None:

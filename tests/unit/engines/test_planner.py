@@ -197,3 +197,23 @@ def test_a_plan_is_told_in_words_and_as_values() -> None:
     values = json.loads(json.dumps(found.to_dict()))
     assert len(values["blocks"]) == 30
     assert values["blocks"][3]["runs"] == ["003-iid-fedavg-seed-3"]
+
+
+FUSIONS: dict[str, Any] = {**FAST, "model": "mlp", "initial": "different", "fusion": ["pfnm", "spahm", "average"]}
+
+
+def test_fusions_in_one_shot_share_their_training_and_longer_ones_their_machine() -> None:
+    once, often = (plan_study(Study(**{**FUSIONS, "rounds": n}), Places(workers=3)) for n in (1, 4))
+    assert [len(block.runs) for block in once.blocks] == [3]
+    assert [len(block.runs) for block in often.blocks] == [1, 1, 1]
+    alone = plan_study(Study(**{**FUSIONS, "rounds": 1, "fusion": "pfnm"}), Places())
+    assert once.blocks[0].steps == alone.blocks[0].steps
+    assert once.blocks[0].seconds == pytest.approx(alone.blocks[0].seconds)
+
+
+def test_a_plan_knows_the_widest_network() -> None:
+    small, wide, same = (
+        plan_study(Study(**{**FUSIONS, "rounds": 1, "fusion": "pfnm", **more}), Places()).blocks[0].bytes
+        for more in ({}, {"widths": [5, 2000, 5]}, {"model": {"name": "mlp", "hidden": [2000]}})
+    )
+    assert wide == same > 10 * small

@@ -3,13 +3,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
 
 import tacit
 from tacit.core.errors import DataError, StudyError
-from tacit.models.files import read_state
+from tacit.models.files import read_state, write_state
 
 
 def net(width: int, seed: int = 0, outputs: int = 2) -> nn.Module:
@@ -89,6 +90,10 @@ def test_class_weights_take_counts() -> None:
         ([], "two models or more"),
         ([net(3), net(3, outputs=5)], "model 1 has 5 outputs, and model 0 has 2"),
         ([net(3), 7], "got int"),
+        (net(3), "expected a list of models to fuse, got Sequential"),
+        ("a.pt", "expected a list of models to fuse, got str"),
+        (None, "expected a list of models to fuse, got NoneType"),
+        ([np.array([["a"]])] * 2, "matrices of numbers"),
         ([net(3), nn.Sequential(*net(3), nn.Linear(2, 2))], "model 1 has 2 hidden layers, and model 0 has 1"),
         ([net(3), nn.Conv2d(1, 2, 3)], "model 1: neurons are matched in dense layers alone"),
         ([np.eye(2), np.eye(3)], "same dimension"),
@@ -101,5 +106,62 @@ def test_what_cannot_be_fused_is_refused(models: list[object], said: str) -> Non
 
 
 def test_vectors_are_matched_by_spahm() -> None:
-    with pytest.raises(StudyError, match="average fuses networks; vectors and mixtures are matched by spahm"):
-        tacit.fuse([np.eye(2), np.eye(2)], "average")
+    for method in ("average", "pfnm"):
+        with pytest.raises(StudyError, match=f"{method} fuses networks; vectors and mixtures are matched by spahm"):
+            tacit.fuse([np.eye(2), np.eye(2)], method)
+    with pytest.raises(StudyError, match="without counts"):
+        tacit.fuse([np.eye(2), np.eye(2)], counts=[1, 1])
+
+
+def test_vectors_may_be_tensors_or_tables() -> None:
+    wanted = tacit.fuse([np.eye(3), np.eye(3) + 0.01]).model
+    assert tacit.fuse([torch.eye(3), torch.eye(3) + 0.01]).model == pytest.approx(wanted, abs=1e-6)
+    assert tacit.fuse([pd.DataFrame(np.eye(3)), pd.DataFrame(np.eye(3) + 0.01)]).model == pytest.approx(wanted)
+
+
+def test_counts_that_nothing_is_made_of_are_refused() -> None:
+    for method in ("pfnm", "spahm"):
+        with pytest.raises(StudyError, match="makes nothing of counts"):
+            tacit.fuse([net(3), net(4, 1)], method, counts=[[1, 0], [0, 1]])
+
+
+def test_copies_of_a_regression_give_it_back() -> None:
+    module = net(6, outputs=1)
+    x = torch.randn(5, 4)
+    assert torch.allclose(tacit.fuse([module, module]).model(x), module(x), atol=1e-5)
+
+
+def test_fused_weights_lie_in_one_piece() -> None:
+    fused = tacit.fuse([net(3), net(4, 1)]).model
+    assert len(nn.utils.parameters_to_vector(fused.parameters())) == sum(p.numel() for p in fused.parameters())
+
+
+def test_safetensors_whose_order_cannot_be_told_are_refused(tmp_path: Path) -> None:
+    def named(*names: str, width: int) -> Path:
+        sizes = [4, *[width] * (len(names) - 1), 2]
+        layers = {name: nn.Linear(*sizes[k : k + 2]) for k, name in enumerate(names)}
+        state = {
+            f"{name}.{part}": value for name, layer in layers.items() for part, value in layer.state_dict().items()
+        }
+        path = tmp_path / f"{'-'.join(names)}-{width}.safetensors"
+        write_state(path, state)
+        return path
+
+    fused = tacit.fuse([named("input", "output", width=5), named("input", "output", width=6)])
+    assert next(iter(fused.model)).startswith("input")
+    with pytest.raises(DataError, match="fit in more than one order"):
+        tacit.fuse([named("input", "hidden", "middle", "output", width=5)] * 2)
+
+
+def test_skip_connections_are_refused() -> None:
+    class Skip(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.last(x + self.first(x).relu())
+            return found
+
+    with pytest.raises(DataError, match="model 0 is more than dense layers one after another"):
+        tacit.fuse([Skip(), Skip()])

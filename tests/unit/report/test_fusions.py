@@ -12,6 +12,7 @@ from matplotlib.patches import PathPatch, Rectangle
 from playground import COMPARED, FUSED
 
 import tacit
+from tacit.core.events import ignore
 from tacit.engines.history import read_lines
 from tacit.report import fusions
 from tacit.report.contents import contents
@@ -87,7 +88,7 @@ def test_a_study_without_a_fusion_has_no_section(tmp_path: Path) -> None:
 
 
 def test_a_method_without_a_fusion_may_stand_beside_one(tmp_path: Path) -> None:
-    study = tacit.run({**ONE, "fusion": {"grid": [None, "pfnm"]}}, tmp_path / "a")
+    study = tacit.run({**ONE, "fusion": {"grid": [None, "pfnm"]}}, tmp_path / "a", on_event=ignore)
     assert [row["name"] for row in score_rows(study)] == ["local networks", "naive average", "pfnm", "ensemble"]
 
 

@@ -173,7 +173,7 @@ def _conclude(task: Task, simulation: Engine) -> Iterator[Message]:
     for state in simulation.states:
         yield Trained(state.id, _model(simulation, state))
         tested = tested_clients(state.run, chosen_for(state.run, state.round - 1))
-        for client in tested if is_personal(state.run) else ():
+        for client in tested if is_personal(state.run) or state.run.fusion else ():
             yield Trained(f"{state.id}-client-{client}", _model(simulation, state, client))
     ended = {state.id: (state.round, state.status) for state in simulation.states}
     brief = {id: {"round": round, "status": status} for id, (round, status) in ended.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,6 +17,12 @@ from tacit.federated.fusion.matching import Floats
 @dataclass(frozen=True)
 class Average(Fusion, name="average"):
     """Neuron by neuron, in whatever order they stand; clients count by their samples, where these are known."""
+
+    one_width: ClassVar[bool] = True
+
+    @property
+    def uses_counts(self) -> bool:
+        return True
 
     def fuse(
         self,

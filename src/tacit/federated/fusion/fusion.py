@@ -5,14 +5,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from tacit.core.errors import DataError
+from tacit.core.errors import DataError, StudyError
 from tacit.core.registry import Registered
 from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.matching import Floats, Matching, Places
 
+SMALLEST = 1e-30  # of variances
 Assignment = tuple[tuple[Places, ...], ...]  # for each hidden layer and client: the global neuron of each of its own
 
 
@@ -33,6 +35,18 @@ class Fused:
 class Fusion(Registered, family="fusions", home="tacit.federated.fusion"):
     """Base of the fusions: networks of one depth, and of any widths, become one."""
 
+    one_width: ClassVar[bool] = False  # whether networks must be equally wide
+
+    @property
+    def weighs_classes(self) -> bool:
+        """Whether `fuse` needs to know how many samples of each class clients have."""
+        return False
+
+    @property
+    def uses_counts(self) -> bool:
+        """Whether `fuse` makes anything of them."""
+        return self.weighs_classes
+
     @abstractmethod
     def fuse(
         self,
@@ -44,16 +58,24 @@ class Fusion(Registered, family="fusions", home="tacit.federated.fusion"):
     ) -> Fused:
         """Fuses clients' networks.
 
-        `counts` are the samples that each client has of each class, (J, classes), where they are known; `start` is the
-        assignment of the round before.
+        `counts` are the samples that each client has of each class, (J, classes), or in all, (J, 1), where they are
+        known; `start` is the assignment of the round before.
         """
 
 
-def check_networks(networks: Sequence[Dense], names: Sequence[str] | None = None) -> None:
+def check_sizes(fusion: Any, *names: str) -> None:
+    """Refuses variances and the like that are no numbers to compute with, and fewer than no sweeps."""
+    for name in names:
+        value = getattr(fusion, name)
+        if value is not None and not SMALLEST <= value <= 1 / SMALLEST:
+            wanted = f"a number above 0, from {SMALLEST:g} to {1 / SMALLEST:g}"
+            raise StudyError(f"{fusion.name}.{name}: expected {wanted}, got {value}")
+    if fusion.sweeps < 0:
+        raise StudyError(f"{fusion.name}.sweeps: expected 0 or more, got {fusion.sweeps}")
+
+
+def check_networks(networks: Sequence[Dense], names: Sequence[str]) -> None:
     """Refuses networks that cannot become one."""
-    names = names or [f"network {k}" for k in range(len(networks))]
-    if not networks:
-        raise DataError("expected networks to fuse, got none")
     first = networks[0]
     for name, one in zip(names, networks, strict=True):
         for what in ("inputs", "outputs", "depth"):

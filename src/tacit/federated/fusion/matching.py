@@ -52,6 +52,7 @@ class Rules:
     gamma: float = 1.0  # the larger, the more atoms
     sweeps: int = 5  # over all clients, at most
     integrated: bool = False
+    shrinks: bool = True  # whether estimates are drawn to the prior's mean, or plain means of members
     popularity: float = 2.0  # the factor of log(m / (J - m))
     most_counted: int | None = None  # of m
     most_atoms: int | None = None
@@ -94,6 +95,11 @@ class Atoms:
         self.natural[places] += sign * bag.precision * bag.vectors
         self.precision[places] += sign * bag.precision
         self.counts[places] += sign
+
+    def estimate(self, prior: Prior) -> Floats:
+        """a / c; where nobody says anything, and the prior has no weight, its mean. # (L, D)"""
+        told = self.precision > 0
+        return np.where(told, self.natural / np.where(told, self.precision, 1), prior.mean)
 
     def take(self, index: Places | NDArray[np.bool_]) -> Atoms:
         """Some of the atoms."""
@@ -190,8 +196,9 @@ def match(
         descent.renew(*update(descent.places))
     final = descent.atoms
     if not shifted:
-        final = Atoms.of(descent.bags, descent.places, descent.prior)  # without the rounding of all that came and went
-    return Matching(tuple(descent.places), final.natural / final.precision, final.counts, descent.solving)
+        prior = descent.prior if rules.shrinks else Prior(descent.prior.mean, np.zeros_like(descent.prior.mean))
+        final = Atoms.of(descent.bags, descent.places, prior)  # without the rounding of all that came and went
+    return Matching(tuple(descent.places), final.estimate(descent.prior), final.counts, descent.solving)
 
 
 class _Descent:

@@ -10,10 +10,11 @@ import numpy as np
 
 from tacit.core.errors import StudyError
 from tacit.federated.fusion.dense import Dense
-from tacit.federated.fusion.fusion import Assignment, Fused, Fusion, fuse_layers
-from tacit.federated.fusion.matching import Bag, Floats, Matching, Places, Prior, Rules, match
+from tacit.federated.fusion.fusion import Assignment, Fused, Fusion, check_sizes, fuse_layers
+from tacit.federated.fusion.matching import Atoms, Bag, Floats, Matching, Places, Prior, Rules, match
 
 BIAS = 0.1  # the prior mean of biases in the authors' code
+FLATTEST = 1e8
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,9 @@ class Pfnm(Fusion, name="pfnm"):
 
     A local neuron is its global one plus noise of `variance`; global neurons have mean 0 and `prior_variance`; `gamma`
     is how readily new ones are made. `class_weights`: of a class's outgoing weights, clients count by their samples of
-    it. `reference` follows the authors' code where it departs from the paper.
+    it. `shrink`: weights are drawn to 0, by n / (n + variance / prior_variance) for a neuron that n clients share, and
+    not plain means; by default unless there is one output, whose numbers it would shift. `reference` follows the
+    authors' code where it departs from the paper.
     """
 
     variance: float = 0.1
@@ -30,14 +33,24 @@ class Pfnm(Fusion, name="pfnm"):
     gamma: float = 1.0
     sweeps: int = 5
     class_weights: bool = False
+    shrink: bool | None = None
     reference: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("variance", "prior_variance", "gamma"):
-            if not getattr(self, name) > 0:
-                raise StudyError(f"pfnm.{name}: expected a number above 0, got {getattr(self, name)}")
-        if self.sweeps < 0:
-            raise StudyError(f"pfnm.sweeps: expected 0 or more, got {self.sweeps}")
+        check_sizes(self, "variance", "prior_variance", "gamma")
+        if self.weighs_classes and self.prior_variance > FLATTEST * self.variance:  # sums would lose it in rounding
+            raise StudyError(
+                f"pfnm.prior_variance: expected at most {FLATTEST:g} times the variance with class weights, got"
+                f" {self.prior_variance:g}"
+            )
+
+    @property
+    def weighs_classes(self) -> bool:
+        return self.class_weights
+
+    @property
+    def uses_counts(self) -> bool:
+        return self.class_weights or self.reference
 
     def fuse(
         self,
@@ -61,21 +74,23 @@ class Pfnm(Fusion, name="pfnm"):
                 prior.mean[bias] = BIAS
             bags = [Bag(*pair) for pair in zip(vectors, precisions, strict=True)]
             shift = prior.mean if self.reference else None  # where its several rounds begin
-            return match(bags, prior, self._rules, draw, start=places, start_shift=shift)
+            return match(bags, prior, self._rules(outputs), draw, start=places, start_shift=shift)
 
         network, assignment, solving = fuse_layers(networks, match_layer, start)
         bias = self._output_bias(networks, shares)
         return Fused(replace(network, biases=(*network.biases[:-1], bias)), assignment, solving)
 
-    @property
-    def _rules(self) -> Rules:
+    def _rules(self, outputs: int) -> Rules:
         if self.reference:
             return Rules(self.gamma, self.sweeps, popularity=1.0, most_counted=10, most_atoms=700)
-        return Rules(self.gamma, self.sweeps)
+        return Rules(self.gamma, self.sweeps, shrinks=self._shrinks(outputs))
+
+    def _shrinks(self, outputs: int) -> bool:
+        return self.reference or (outputs > 1 if self.shrink is None else self.shrink)
 
     def _shares(self, counts: Floats | None, clients: int, outputs: int) -> Floats:
         """How much each client's weights to an output count, (J, outputs): its share of the class, or one."""
-        if counts is None or not (self.class_weights or self.reference):
+        if counts is None or counts.shape[1] != outputs or not self.uses_counts:
             if self.class_weights:
                 raise StudyError(
                     "pfnm.class_weights needs counts: how many samples of each class every network was trained on"
@@ -85,6 +100,8 @@ class Pfnm(Fusion, name="pfnm"):
 
     def _output_bias(self, networks: Sequence[Dense], shares: Floats) -> Floats:
         """The same estimate for the outputs' biases, which have no order to find."""
-        prior, mean = 1 / self.prior_variance, BIAS if self.reference else 0.0
-        sums = sum(share / self.variance * one.biases[-1] for share, one in zip(shares, networks, strict=True))
-        return np.asarray((mean * prior + sums) / (prior + shares.sum(0) / self.variance))
+        mean, precision = np.full(shares.shape[1], BIAS if self.reference else 0.0), 1 / self.prior_variance
+        prior = Prior(mean, np.full_like(mean, precision if self._shrinks(shares.shape[1]) else 0.0))
+        bags = [Bag(one.biases[-1][None], share / self.variance) for one, share in zip(networks, shares, strict=True)]
+        one = Atoms.of(bags, [np.zeros(1, np.int64)] * len(bags), prior)
+        return one.estimate(prior).reshape(-1)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from tacit.core.errors import DataError, StudyError
+from tacit.core.errors import DataError
 from tacit.federated.fusion.dense import Dense
-from tacit.federated.fusion.fusion import Assignment, Fused, Fusion, fuse_layers
+from tacit.federated.fusion.fusion import Assignment, Fused, Fusion, check_sizes, fuse_layers
 from tacit.federated.fusion.matching import Atoms, Bag, Floats, Matching, Places, Prior, Rules, match
 
 FLOOR = 1e-10  # of variances
@@ -34,12 +34,7 @@ class Spahm(Fusion, name="spahm"):
     estimate: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("variance", "prior_variance", "gamma"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise StudyError(f"spahm.{name}: expected a number above 0, got {value}")
-        if self.sweeps < 0:
-            raise StudyError(f"spahm.sweeps: expected 0 or more, got {self.sweeps}")
+        check_sizes(self, "variance", "prior_variance", "gamma")
 
     def match(
         self, bags: Sequence[Floats], draw: np.random.Generator, *, start: Sequence[Places] | None = None
@@ -50,13 +45,16 @@ class Spahm(Fusion, name="spahm"):
             raise DataError("expected a matrix of vectors for each client, all of the same dimension")
         if not sum(map(len, vectors)) or not all(np.isfinite(bag).all() for bag in vectors):
             raise DataError("expected vectors of finite numbers")
+        centre = np.vstack(vectors).mean(0)
+        vectors = [bag - centre for bag in vectors]  # far from zero, squares would drown what tells vectors apart
         guess = self._guess(vectors)
 
         def update(places: Sequence[Places]) -> tuple[list[Bag], Prior]:
             return weigh(vectors, *(estimate(vectors, places, guess) if self.estimate else guess))
 
         rules = Rules(self.gamma, self.sweeps, integrated=True)
-        return match(*weigh(vectors, *guess), rules, draw, start=start, update=update if self.estimate else None)
+        found = match(*weigh(vectors, *guess), rules, draw, start=start, update=update if self.estimate else None)
+        return replace(found, atoms=found.atoms + centre)
 
     def fuse(
         self,
@@ -105,11 +103,16 @@ def estimate(vectors: Sequence[Floats], places: Sequence[Places], guess: Hyper) 
 
 
 def nearest(vectors: Sequence[Floats]) -> float:
-    """The median, over vectors, of the mean squared difference to the nearest vector of another client."""
+    """The median, over vectors, of the mean squared difference to the nearest vector of another client.
+
+    Of many vectors some are looked at, by their length, since their order means nothing.
+    """
     share = max(1, LOOKED_AT // len(vectors))
     found: list[Floats] = []
     for client, bag in enumerate(vectors):
         others = [other for k, other in enumerate(vectors) if k != client and len(other)]
         if len(bag) and others:
-            found.append(cdist(bag[:share], np.vstack(others), "sqeuclidean").min(1))
-    return float(np.median(np.concatenate(found))) / vectors[0].shape[1] if found else 1.0
+            ranked = np.argsort(np.square(bag).sum(1))
+            some = bag[ranked[np.linspace(0, len(bag) - 1, min(share, len(bag))).astype(int)]]
+            found.append(cdist(some, np.vstack(others), "sqeuclidean").min(1))
+    return float(np.median(np.concatenate(found))) / vectors[0].shape[1] if found else 0.0  # nothing to be matched

@@ -14,7 +14,7 @@ from torch import nn
 
 from tacit.core.errors import DataError, StudyError
 from tacit.federated.fusion.average import Average
-from tacit.federated.fusion.dense import Dense
+from tacit.federated.fusion.dense import Dense, check_neurons, in_order
 from tacit.federated.fusion.fusion import Fused, check_networks
 from tacit.federated.fusion.pfnm import Pfnm
 
@@ -44,9 +44,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     ),
     "a batch norm": (nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2)), "dense layers alone"),
     "a layer norm": (nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3), nn.Linear(3, 2)), "dense layers alone"),
-    "no bias": (nn.Sequential(nn.Linear(4, 3, bias=False), nn.Linear(3, 2)), r"expected 0\.bias with 3 numbers"),
-    "no last bias": (nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2, bias=False)), r"expected 1\.bias with 2 numbers"),
-    "layers that do not fit": (nn.Sequential(nn.Linear(4, 3), nn.Linear(5, 2)), r"1\.weight takes 5 .* before has 3"),
+    "layers that do not fit": (nn.Sequential(nn.Linear(4, 3), nn.Linear(5, 2)), r"as they stand: .*1\.weight \(2, 5\)"),
     "no hidden layer": (nn.Sequential(nn.Linear(4, 3)), "expected a hidden layer"),
     "nothing": (nn.Sequential(nn.ReLU()), "expected a hidden layer"),
 }
@@ -180,11 +178,67 @@ def test_networks_that_cannot_become_one_are_refused(other: Any, what: str) -> N
     rng = np.random.default_rng(0)
     widths, inputs, outputs = other
     networks = [a_network([3], rng), a_network([9], rng), a_network(widths, rng, inputs, outputs)]
-    with pytest.raises(DataError, match=f"network 2 has {what}, and network 0 has .*; they must agree"):
-        check_networks(networks)
-    check_networks(networks[:2])
+    with pytest.raises(DataError, match=f"c has {what}, and a has .*; they must agree"):
+        check_networks(networks, "abc")
+    check_networks(networks[:2], "ab")
 
 
-def test_nothing_cannot_be_fused() -> None:
-    with pytest.raises(DataError, match="expected networks to fuse, got none"):
-        check_networks([])
+def test_a_bias_of_another_length_is_refused() -> None:
+    state = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)).state_dict() | {"0.bias": torch.zeros(5)}
+    with pytest.raises(DataError, match=r"expected 3 numbers in 0\.bias"):
+        Dense.of(state)
+
+
+def test_layers_without_biases_stay_without() -> None:
+    module = nn.Sequential(nn.Linear(4, 3, bias=False), nn.ReLU(), nn.Linear(3, 2, bias=False))
+    made = Dense.of(module.state_dict()).module(module)
+    x = torch.randn(5, 4)
+    assert torch.equal(made(x), module(x))
+    assert list(made.state_dict()) == ["0.weight", "2.weight"]
+
+
+def test_weights_lie_in_one_piece() -> None:
+    module = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    network = Dense.of(module.state_dict())
+    turned = Dense(tuple(np.asfortranarray(weight) for weight in network.weights), network.biases)
+    assert all(parameter.is_contiguous() for parameter in turned.module(module).parameters())
+
+
+def shapes(**sizes: tuple[int, int]) -> dict[str, torch.Tensor]:
+    return {
+        f"{name}.{part}": torch.zeros(*size)
+        for name, (n, m) in sizes.items()
+        for part, size in (("weight", (n, m)), ("bias", (n,)))
+    }
+
+
+def test_layers_whose_order_is_lost_are_put_in_the_only_one_that_fits() -> None:
+    found = in_order(shapes(hidden=(5, 4), input=(4, 3), output=(2, 5)))
+    assert list(found) == [f"{name}.{part}" for name in ("input", "hidden", "output") for part in ("weight", "bias")]
+    with pytest.raises(DataError, match=r"more than one order, and safetensors keep none.*number their names"):
+        in_order(shapes(hidden=(4, 4), input=(4, 4), output=(2, 4)))
+    with pytest.raises(DataError, match="no order that could be found"):
+        in_order(shapes(hidden=(4, 4), input=(5, 3), output=(2, 4)))
+
+
+class Skip(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(4, 6), nn.Linear(6, 6), nn.Linear(6, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.first(x).relu()
+        found: torch.Tensor = self.last(h + self.second(h).relu())
+        return found
+
+
+def test_neurons_that_are_more_than_their_weights_are_refused() -> None:
+    x = torch.randn(3, 4)
+    check_neurons(
+        nn.Sequential(nn.Linear(4, 6), nn.Dropout(), nn.Tanh(), nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 2)), x
+    )
+    across = nn.Sequential(nn.Linear(4, 6), nn.Softmax(-1), nn.Linear(6, 2))
+    fixed = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6, elementwise_affine=False), nn.Linear(6, 2))
+    for module in (Skip(), across, fixed):
+        with pytest.raises(DataError, match="more than dense layers one after another"):
+            check_neurons(module, x)

@@ -428,7 +428,19 @@ def test_class_weights_without_counts_are_refused() -> None:
         Pfnm(class_weights=True).fuse(relatives([[3], [4]], rng), rng)
 
 
-@pytest.mark.parametrize("wrong", [{"variance": 0.0}, {"prior_variance": -1.0}, {"gamma": 0.0}, {"sweeps": -1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"variance": 0.0},
+        {"prior_variance": -1.0},
+        {"gamma": 0.0},
+        {"sweeps": -1},
+        {"gamma": float("inf")},
+        {"prior_variance": float("nan")},
+        {"variance": 1e-320},
+        {"prior_variance": 1e16, "class_weights": True},
+    ],
+)
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     name = next(iter(wrong))
     with pytest.raises(StudyError, match=rf"pfnm\.{name}: expected"):
@@ -443,3 +455,24 @@ def test_fusing_changes_no_network() -> None:
     for network, arrays in zip(networks, before, strict=True):
         for array, old in zip((*network.weights, *network.biases), arrays, strict=True):
             assert np.array_equal(array, old)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "shrink", "factor"), [(1, None, 1), (2, None, 3 / 4), (1, True, 3 / 4), (2, False, 1)]
+)
+def test_numbers_are_not_drawn_to_zero_unless_asked_for(outputs: int, shrink: bool | None, factor: float) -> None:
+    """Three copies, and as much noise as prior: each weight is 3 / (3 + 1) of its mean, or the mean."""
+    network = a_network([4, 3], np.random.default_rng(0), outputs=outputs)
+    fused = Pfnm(shrink=shrink).fuse([network] * 3, np.random.default_rng(0)).network
+    assert fused.widths == (4, 3)
+    for ours, theirs in zip((*fused.weights, *fused.biases), (*network.weights, *network.biases), strict=True):
+        assert np.sort(ours.ravel()) == pytest.approx(np.sort(factor * theirs.ravel()))
+
+
+def test_a_class_that_a_neuron_knows_nothing_of_gets_no_weight() -> None:
+    networks = [a_network([3], np.random.default_rng(seed)) for seed in range(2)]
+    counts = np.array([[5.0, 0], [5, 0]])  # nobody has the second class
+    fused = Pfnm(class_weights=True, shrink=False).fuse(networks, np.random.default_rng(0), counts=counts).network
+    assert fused.weights[-1][1] == pytest.approx(np.zeros(fused.widths[0]))
+    assert fused.biases[-1][1] == 0
+    assert np.isfinite(fused.weights[-1]).all()

@@ -270,7 +270,35 @@ def test_a_client_without_vectors_and_one_client_alone_are_no_harm() -> None:
     found = Spahm().match([np.zeros((0, 2)), rng.normal(size=(3, 2)), rng.normal(size=(2, 2))], rng)
     assert [len(own) for own in found.places] == [0, 3, 2]
     alone = rng.normal(size=(4, 2))
-    assert Spahm().match([alone], rng).counts.tolist() == [1] * 4
+    found = Spahm().match([alone], rng)
+    assert found.counts.tolist() == [1] * 4
+    assert found.atoms[found.places[0]] == pytest.approx(alone, abs=1e-6)
+
+
+def test_the_order_of_many_vectors_changes_nothing() -> None:
+    """Of so many, the first guess looks at some only."""
+    rng = np.random.default_rng(0)
+    pool = rng.normal(size=(150, 6))
+    bags = [pool[rng.permutation(150)[:100]] + 0.2 * rng.normal(size=(100, 6)) for _ in range(10)]
+    found = Spahm(sweeps=1).match(bags, np.random.default_rng(1))
+    for turn in range(3):
+        orders = [rng.permutation(100) for _ in bags]
+        shuffled = [bag[order] for bag, order in zip(bags, orders, strict=True)]
+        again = Spahm(sweeps=1).match(shuffled, np.random.default_rng(1))
+        assert len(again.atoms) == len(found.atoms), turn
+        pairs = zip(found.places, again.places, orders, strict=True)
+        same = {(int(a), int(b)) for own, other, order in pairs for a, b in zip(own[order], other, strict=True)}
+        assert len(same) == len(found.atoms)  # one to one: the same partition
+
+
+@pytest.mark.parametrize("shift", [1e4, 1e8])
+def test_vectors_far_from_zero_are_matched_as_well(shift: float) -> None:
+    rng = np.random.default_rng(0)
+    centres = rng.normal(scale=5, size=(8, 4))
+    bags = [centres[rng.permutation(8)[:5]] + 0.01 * rng.normal(size=(5, 4)) for _ in range(10)]
+    near, far = (Spahm().match([bag + by for bag in bags], np.random.default_rng(1)) for by in (0.0, shift))
+    assert len(far.atoms) == len(near.atoms) == 8
+    assert far.atoms - shift == pytest.approx(near.atoms, abs=1e-6 * shift / 100)
 
 
 @pytest.mark.parametrize(
