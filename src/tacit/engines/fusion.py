@@ -145,7 +145,7 @@ class FusionSimulation:
 
     def _conclude(self, state: FusionState, replies: Sequence[Reply]) -> tuple[dict[str, Any], float]:
         """What came of a round, and whether the run goes on."""
-        begin = time.perf_counter()
+        begin, before = time.perf_counter(), state.fused
         state.round += 1
         rows = [reply.memory["w"][0] for reply in replies]
         size = sum(row.numel() * row.element_size() for row in rows)
@@ -154,7 +154,7 @@ class FusionSimulation:
         if finite:
             record |= self._fuse(state, replies)
         if record["loss"] is None or not math.isfinite(record["loss"]):
-            state.status = "diverged"
+            state.status, state.fused = "diverged", before
             record |= {"loss": None, **self.score.nothing}
         nothing: list[tuple[Test, Test]] = [((None, None), (None, None))] * len(replies)
         tests = nothing if state.status == "diverged" else self._local_tests(state)
@@ -165,9 +165,7 @@ class FusionSimulation:
         record |= {"bytes_up": size, "bytes_down": size if state.round > 1 else 0}
         state.judge(record[self.score.name])
         if state.status != "diverged":
-            self._send(state, replies)
-        if state.status != "running" and state.fused is not None and "fusion" in record:
-            record["fusion"]["assignment"] = [[own.tolist() for own in layer] for layer in state.fused.assignment]
+            record["fusion"] |= self._send(state, replies)
         seconds = time.perf_counter() - begin + state.seconds
         for part in state.parts.values():
             part.round, part.status, part.seconds = state.round, state.status, 0.0
@@ -204,8 +202,11 @@ class FusionSimulation:
             found.append((self.judge.test(whole, x, y), self.judge.test(self._module(network), x, y)))
         return found
 
-    def _send(self, state: FusionState, replies: Sequence[Reply]) -> None:
-        """What every client goes on with: its own neurons of the fused network or, at the end, what it has trained."""
+    def _send(self, state: FusionState, replies: Sequence[Reply]) -> dict[str, Any]:
+        """What every client goes on with: its own neurons of the fused network or, at the end, what it has trained.
+
+        At the end also, for the record, which neurons these are.
+        """
         assert state.fused is not None
         for reply in replies:
             row = reply.memory["w"]
@@ -214,6 +215,9 @@ class FusionSimulation:
                 matched = state.fused.part(reply.client).state(layout.unflatten(row[0]))
                 row = torch.cat([matched[name].reshape(-1) for name in layout.names])[None]
             state.parts[state.run.model_of(reply.client)].remember({reply.client: {"w": row}}, {})
+        if state.status == "running":
+            return {}
+        return {"assignment": [[own.tolist() for own in layer] for layer in state.fused.assignment]}
 
     def _network(self, state: FusionState, reply: Reply) -> Dense:
         layout = self.trainers[state.run.model_of(reply.client)].layout

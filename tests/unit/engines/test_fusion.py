@@ -390,6 +390,21 @@ def test_however_large_the_steps_a_run_ends_in_good_order(tmp_path: Path, rate: 
     assert (lines[-1]["loss"] is None) == (lines[-1]["status"] == "diverged")
 
 
+def test_a_run_that_diverges_keeps_its_last_sound_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    once = tacit.run(FUSED, tmp_path / "once")
+    sound, turns = Judge.compare, iter([1.0, float("nan")])
+
+    def broken(judge: Judge, *networks: Any) -> dict[str, Any]:
+        found = sound(judge, *networks)
+        return found | {"loss": found["loss"] * next(turns)}
+
+    monkeypatch.setattr(Judge, "compare", broken)
+    results = tacit.run({**FUSED, "rounds": 5}, tmp_path / "a")
+    assert [line["status"] for line in history(tmp_path / "a")] == ["running", "diverged"]
+    (run,), (first,) = results.labels, once.labels
+    assert_same(results.model(run).state_dict(), once.model(first).state_dict())
+
+
 def test_patience_stops_a_fusion(tmp_path: Path) -> None:
     optimiser = {"name": "sgd", "lr": 1e-9}  # nothing gets better
     tacit.run({**FUSED, "rounds": 30, "patience": 2, "optimiser": optimiser, "local_epochs": 1}, tmp_path / "a")
