@@ -73,6 +73,8 @@ def check_fusible(run: Run, module: nn.Module, sizes: Sequence[int], shape: Sequ
         check_neurons(module, torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)))
     except DataError as error:
         raise StudyError(f"{run.fusion.name} cannot fuse {run.model.name}: {error}") from None
+    if frozen := [name for name, parameter in module.named_parameters() if not parameter.requires_grad]:
+        raise StudyError(f"{run.fusion.name} fuses what clients have trained, and {frozen[0]} is frozen")
     if empty := [client for client, size in enumerate(sizes) if not size]:
         raise StudyError(f"client {empty[0]} has no sample to train a network with; use fewer clients or another split")
 
@@ -233,7 +235,7 @@ def _check_fusion(run: Run) -> None:
         raise StudyError(f"{run.fusion.name} needs networks of the same widths; leave out widths, or use pfnm or spahm")
     for name, plain in ALONE.items():
         value = getattr(run, name)
-        value = value.name if isinstance(value, Registered) and not isinstance(plain, int) else value
+        value = value.name if isinstance(value, Registered) else value
         if value != plain:
             raise StudyError(
                 f"{run.fusion.name} fuses whole networks that every client has trained alone; leave out {name}"

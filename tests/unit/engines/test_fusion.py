@@ -557,6 +557,14 @@ def test_networks_that_cannot_be_fused_are_refused(tmp_path: Path, settings: dic
         tacit.run({**FUSED, **settings}, tmp_path / "a")
 
 
+def test_frozen_layers_are_refused() -> None:
+    run = Study(**FUSED).runs()[0]
+    module = run.model.make((4,), 3)
+    module[1].weight.requires_grad_(False)  # type: ignore[index,union-attr]
+    with pytest.raises(StudyError, match=r"fuses what clients have trained, and 1\.weight is frozen"):
+        check_fusible(run, module, [1, 1, 1], (4,), 3)
+
+
 @pytest.mark.parametrize("empty", [0, 1, 2])
 def test_a_client_without_samples_is_refused(empty: int) -> None:
     run = Study(**FUSED).runs()[0]
