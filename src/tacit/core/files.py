@@ -14,7 +14,11 @@ from typing import IO, Any
 def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Opens a temporary neighbour of `path` and moves it there when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        error.filename = str(path)  # what the user knows of, not its neighbour
+        raise
     try:
         with os.fdopen(handle, mode, encoding=None if "b" in mode else "utf-8") as file:
             yield file

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import torch
 from torch import nn
 
 from tacit.core.errors import DataError, StudyError
@@ -70,7 +69,7 @@ def check_fusible(run: Run, module: nn.Module, sizes: Sequence[int], shape: Sequ
     if run.fusion.weighs_classes and not classes:
         raise StudyError(f"{run.fusion.name} with class_weights needs classes, and these data have a number to predict")
     try:
-        check_neurons(module, torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)))
+        check_neurons(module, shape)
     except DataError as error:
         raise StudyError(f"{run.fusion.name} cannot fuse {run.model.name}: {error}") from None
     if frozen := [name for name, parameter in module.named_parameters() if not parameter.requires_grad]:

@@ -68,6 +68,8 @@ def _numbered(name: str) -> list[tuple[int, str]]:
 def _read_torch(path: Path) -> Mapping[str, Any]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:  # no permission
+        raise
     except Exception:  # a file of something else can fail anywhere in torch's reader
         found = None
     if not isinstance(found, Mapping):

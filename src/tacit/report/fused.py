@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from tacit.core.errors import DataError, StudyError
@@ -92,7 +91,7 @@ def fuse(
     check_networks(networks, names)
     for model, network, name in zip(models, networks, names, strict=True):
         if isinstance(model, nn.Module):
-            check_neurons(model, torch.randn(2, network.inputs).to(next(model.parameters())), name)
+            check_neurons(model, (network.inputs,), name)
     chosen = Fusion.build("pfnm" if method is None else method)
     if counts is not None and not chosen.uses_counts:
         raise StudyError(f"{chosen.name}, as it is set, makes nothing of counts; leave them out, or see class_weights")

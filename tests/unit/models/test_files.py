@@ -65,6 +65,28 @@ def test_other_files_are_refused(tmp_path: Path, name: str, content: bytes | Non
         files.read_state(tmp_path / name)
 
 
+def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, **_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    files.write_state(tmp_path / "a.pt", net().state_dict())
+    monkeypatch.setattr(torch, "load", refuse)
+    with pytest.raises(PermissionError, match="Permission denied"):
+        files.read_state(tmp_path / "a.pt")
+
+
+def test_a_folder_that_may_not_be_written_is_told_by_the_files_own_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(tmp_path / ".a.pt.x1y2"))
+
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    with pytest.raises(PermissionError) as caught:
+        files.write_state(tmp_path / "a.pt", net().state_dict())
+    assert caught.value.filename == str(tmp_path / "a.pt")
+
+
 def test_what_holds_no_tensors_is_refused(tmp_path: Path) -> None:
     for content in ({}, {"a": 1}, {"state_dict": {"a": 1}}):
         torch.save(content, tmp_path / "a.pt")

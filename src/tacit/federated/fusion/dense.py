@@ -86,14 +86,15 @@ class Dense:
         return made
 
 
-def check_neurons(module: nn.Module, x: Tensor, name: str = "the model") -> None:
-    """Refuses a module whose neurons are more than their weights: it tries what must not matter.
+def check_neurons(module: nn.Module, shape: Sequence[int], name: str = "the model") -> None:
+    """Refuses a module whose neurons are more than their weights: it tries what must not matter, on some samples.
 
     Every neuron comes twice, with half of its outgoing weights, and all are shuffled.
     """
     network, draw = Dense.of(module.state_dict(), name), np.random.default_rng(0)
     twice = network.part([draw.permutation(np.repeat(np.arange(width), 2)) for width in network.widths])
     halves = (twice.weights[0], *(weight / 2 for weight in twice.weights[1:]))
+    x = torch.from_numpy(draw.normal(size=(2, *shape))).to(next(module.parameters()))
     try:
         with torch.no_grad():
             found = Dense(halves, twice.biases).module(module).eval()(x)

@@ -76,20 +76,11 @@ def check_sizes(fusion: Any, *names: str) -> None:
 
 def check_networks(networks: Sequence[Dense], names: Sequence[str]) -> None:
     """Refuses networks that cannot become one."""
-    first = networks[0]
-    for name, one in zip(names, networks, strict=True):
-        for what in ("inputs", "outputs", "depth"):
-            there, wanted = _size(one, what), _size(first, what)
-            if there != wanted:
-                raise DataError(f"{name} has {there} {_word(what)}, and {names[0]} has {wanted}; they must agree")
-
-
-def _size(network: Dense, what: str) -> int:
-    return len(network.widths) if what == "depth" else int(getattr(network, what))
-
-
-def _word(what: str) -> str:
-    return "hidden layers" if what == "depth" else what
+    sizes = [{"inputs": one.inputs, "outputs": one.outputs, "hidden layers": len(one.widths)} for one in networks]
+    for name, own in zip(names, sizes, strict=True):
+        for what, wanted in sizes[0].items():
+            if own[what] != wanted:
+                raise DataError(f"{name} has {own[what]} {what}, and {names[0]} has {wanted}; they must agree")
 
 
 Match = Callable[[int, Sequence[Floats], Sequence[Places] | None], Matching]

@@ -50,7 +50,7 @@ class Spahm(Fusion, name="spahm"):
         guess = self._guess(vectors)
 
         def update(places: Sequence[Places]) -> tuple[list[Bag], Prior]:
-            return weigh(vectors, *(estimate(vectors, places, guess) if self.estimate else guess))
+            return weigh(vectors, *estimate(vectors, places, guess))
 
         rules = Rules(self.gamma, self.sweeps, integrated=True)
         found = match(*weigh(vectors, *guess), rules, draw, start=start, update=update if self.estimate else None)

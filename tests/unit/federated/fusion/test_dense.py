@@ -233,12 +233,11 @@ class Skip(nn.Module):
 
 
 def test_neurons_that_are_more_than_their_weights_are_refused() -> None:
-    x = torch.randn(3, 4)
     check_neurons(
-        nn.Sequential(nn.Linear(4, 6), nn.Dropout(), nn.Tanh(), nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 2)), x
+        nn.Sequential(nn.Linear(4, 6), nn.Dropout(), nn.Tanh(), nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 2)), (4,)
     )
     across = nn.Sequential(nn.Linear(4, 6), nn.Softmax(-1), nn.Linear(6, 2))
     fixed = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6, elementwise_affine=False), nn.Linear(6, 2))
     for module in (Skip(), across, fixed):
         with pytest.raises(DataError, match="more than dense layers one after another"):
-            check_neurons(module, x)
+            check_neurons(module, (4,))
