@@ -49,7 +49,21 @@ class Warned:
     text: str
 
 
-Event = Warned | StudyStarted | RoundFinished | RunFinished | Downloading
+@dataclass(frozen=True)
+class Noted:
+    text: str
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """Work of which the amount is known."""
+
+    what: str
+    done: int
+    total: int
+
+
+Event = Warned | Noted | Advanced | StudyStarted | RoundFinished | RunFinished | Downloading
 OnEvent = Callable[[Event], None]
 
 

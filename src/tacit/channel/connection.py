@@ -1,0 +1,92 @@
+"""Frames over one byte stream to one peer. A connection may break; the link above it may get another."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Protocol
+
+from tacit.channel.frames import HEADER, LARGEST, Frame, Header, Kind
+
+
+class Stream(Protocol):
+    """What a connection writes to; asyncio's StreamWriter is one."""
+
+    def write(self, data: bytes, /) -> None: ...
+    async def drain(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class Connection:
+    """`peer` is who the other side has proved to be; `place` says where it is."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: Stream, peer: str, place: str) -> None:
+        self.reader, self.writer, self.peer, self.place = reader, writer, peer, place
+        self.heard = time.monotonic()
+        self.sent = self.received = 0  # bytes
+        self.largest = LARGEST
+
+    async def read(self) -> Frame:
+        """The next frame; ConnectionError where the stream ended."""
+        try:
+            header = Header.parse(await self.reader.readexactly(HEADER.size), self.largest)
+            rest = await self.reader.readexactly(header.name_length + header.length)
+        except asyncio.IncompleteReadError:
+            raise ConnectionResetError("the other side closed it") from None
+        self.received += HEADER.size + len(rest)
+        self.heard = time.monotonic()
+        return header.frame(rest)
+
+    def put(self, frame: Frame) -> None:
+        """Hands over a frame at once, in order; `drain` waits until the stream takes more."""
+        raw = frame.encode()
+        self.sent += len(raw)
+        self.writer.write(raw)
+
+    async def write(self, frame: Frame) -> None:
+        self.put(frame)
+        await self.writer.drain()
+
+    async def drain(self) -> None:
+        await self.writer.drain()
+
+    async def refuse(self, why: str) -> None:
+        """Ends it with a reason; what still comes is read and dropped, or the reason could get lost on its way."""
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(1):
+                await self.write(Frame(Kind.REFUSED, data=why[:500].encode()))
+                while await self.reader.read(1 << 16):
+                    pass
+        self.abort()
+
+    def abort(self) -> None:
+        """Ends it now; whoever reads or writes gets a ConnectionError."""
+        self.writer.abort()
+
+
+Welcome = Callable[[Connection], Awaitable[None]]
+Complain = Callable[[str], None]
+
+
+class Carrier(Protocol):
+    """How connections come about. Both sides of each have shown who they are."""
+
+    async def listen(self, welcome: Welcome, complain: Complain) -> None:
+        """Starts to hand every connection that comes in to `welcome`, and complains of those without a right to it."""
+        ...
+
+    def dials(self, peer: str) -> bool:
+        """Whether this side opens the connection to that peer, or waits for it."""
+        ...
+
+    async def dial(self, peer: str) -> Connection:
+        """A new connection to the peer; OSError where it cannot be had yet, ChannelError where it never will."""
+        ...
+
+    def where(self, peer: str) -> str:
+        """The place where the two meet, in words."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,96 @@
+"""What travels: a fixed header, a name and raw bytes. Nothing in it is code, and nothing is trusted before it is checked.
+
+    0      4        5     6             8       16      20
+    | TACT | version | kind | name length | number | length | name | data
+
+Integers are unsigned and big-endian. The first five bytes keep their meaning in every version, so that an old side and
+a new one can say so to each other.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from tacit.core.errors import TacitError
+
+MAGIC, VERSION = b"TACT", 1
+HEADER = struct.Struct("!4sBBHQI")
+LONGEST_NAME = 64  # bytes
+LARGEST = 16 << 20  # bytes of data in a frame
+
+
+class ChannelError(TacitError):
+    """The conversation with another party cannot go on."""
+
+
+class GarbageError(ChannelError):
+    """Bytes that no party of ours sends."""
+
+
+class VersionError(ChannelError):
+    """The other side speaks another version of these frames."""
+
+
+class Kind(IntEnum):
+    HELLO = 1  # who speaks, and which run of which program
+    DATA = 2  # a message, the number-th of its name
+    TAKEN = 3  # how many messages of that name were received by the program, which frees their places
+    BEAT = 4  # a sign of life
+    REFUSED = 5  # why the connection ends, in words
+    BYE = 6  # all is done
+
+
+@dataclass(frozen=True)
+class Frame:
+    kind: Kind
+    name: str = ""
+    number: int = 0
+    data: bytes = b""
+
+    def encode(self) -> bytes:
+        """The frame's bytes.
+
+        >>> Frame(Kind.DATA, "a", 1, b"xy").encode()
+        b'TACT\\x01\\x02\\x00\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x00\\x00\\x00\\x02axy'
+        """
+        name = self.name.encode("ascii")
+        if len(name) > LONGEST_NAME or len(self.data) > LARGEST:
+            raise ValueError(f"{self.name}: {len(self.data)} bytes; a message has at most {LARGEST}, its name 64")
+        return HEADER.pack(MAGIC, VERSION, self.kind, len(name), self.number, len(self.data)) + name + self.data
+
+
+@dataclass(frozen=True)
+class Header:
+    kind: Kind
+    name_length: int
+    number: int
+    length: int
+
+    @staticmethod
+    def parse(raw: bytes, largest: int = LARGEST) -> Header:
+        """The header, checked before anything is read or kept on its word."""
+        magic, version, kind, name_length, number, length = HEADER.unpack(raw)
+        if magic != MAGIC:
+            raise GarbageError("sent something that is no message of tacit")
+        if version != VERSION:
+            raise VersionError(
+                f"speaks version {version} of the channel and this side {VERSION}; install the same tacit on both"
+            )
+        if kind not in Kind._value2member_map_:
+            raise GarbageError(f"sent a message of unknown kind {kind}")
+        if name_length > LONGEST_NAME or length > largest:
+            raise GarbageError(
+                f"announced a message of {length} bytes with a name of {name_length}; at most {largest} and "
+                f"{LONGEST_NAME} are taken"
+            )
+        return Header(Kind(kind), name_length, number, length)
+
+    def frame(self, rest: bytes) -> Frame:
+        """The frame, of the name and the data that follow the header."""
+        try:
+            name = rest[: self.name_length].decode("ascii")
+        except UnicodeDecodeError:
+            raise GarbageError("sent a message whose name is not ASCII") from None
+        return Frame(self.kind, name, self.number, rest[self.name_length :])

@@ -1,0 +1,140 @@
+"""What parties have to agree on before they compare anything, and the session that follows from it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from tacit.channel.frames import ChannelError
+from tacit.channel.link import Link
+from tacit.core.errors import StudyError, shown
+from tacit.vertical.groups.group import Group
+from tacit.vertical.identifiers import Spelling
+from tacit.vertical.tags import tag_length
+
+VERSION = 1  # of the protocol
+MOST = 1 << 32  # identifiers of a party
+WORDS = {
+    "version": "version of the protocol; install the same tacit on all sides",
+    "parties": "parties, in the order of the consortium file; use the same file",
+    "group": "--group",
+    "column": "what the identifiers are; the columns' names differ, so give all sides the same --as NAME",
+    "spelling": "--unicode, --case and --spaces",
+    "reveal": "--size-only",
+    "learner": "--learns",
+}
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The parts on which all sides have to agree; `learner` is a party, or None for all."""
+
+    parties: tuple[str, ...]
+    group: Group
+    column: str
+    spelling: Spelling
+    reveal: Literal["rows", "size"] = "rows"
+    learner: str | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.parties) < 2:
+            raise StudyError(f"an intersection needs two parties or more, got {', '.join(self.parties) or 'none'}")
+        if self.learner is not None and self.learner not in self.parties:
+            raise StudyError(f"{self.learner!r} cannot learn the result: the parties are {', '.join(self.parties)}")
+
+    def stated(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "parties": list(self.parties),
+            "group": self.group.name,
+            "column": self.column,
+            "spelling": asdict(self.spelling),
+            "reveal": self.reveal,
+            "learner": self.learner,
+        }
+
+
+@dataclass(frozen=True)
+class Deal:
+    """Terms that all have agreed on, with their sizes, and the session's secret-free name."""
+
+    terms: Terms
+    sizes: Mapping[str, int]
+    session: bytes
+
+    @property
+    def group(self) -> Group:
+        return self.terms.group
+
+    @property
+    def reveal(self) -> str:
+        return self.terms.reveal
+
+    @property
+    def learners(self) -> list[str]:
+        return [name for name in self.sizes if self.learns(name)]
+
+    def learns(self, party: str) -> bool:
+        return self.terms.learner in (None, party)
+
+    @property
+    def collector(self) -> str:
+        """Of three parties or more, the one that compares."""
+        return self.terms.learner or next(iter(self.sizes))
+
+    @property
+    def holders(self) -> dict[str, str]:
+        """Of three parties or more: with whom each one's set ends its way around the ring."""
+        names = list(self.sizes)
+        return {name: names[place - 1] for place, name in enumerate(names)}
+
+    @property
+    def tag(self) -> bytes:
+        """For hashing into the group: no two sessions, columns or versions share a hash (RFC 9380, section 3.1)."""
+        head = f"tacit-psi-v{VERSION}-{self.group.name}-{self.terms.column}-"
+        return head.encode() + self.session
+
+    @property
+    def tag_length(self) -> int:
+        return tag_length(list(self.sizes.values()))
+
+    @property
+    def seal(self) -> bytes:
+        """The key of the tags' hash."""
+        return hashlib.blake2b(b"tags", key=self.session, digest_size=32).digest()
+
+
+async def agree(links: Mapping[str, Link], me: str, terms: Terms, size: int) -> Deal:
+    """Compares terms with all peers; a difference ends it, with the setting that differs."""
+    if size >= MOST:
+        raise StudyError(f"{size} identifiers are too many; at most {MOST - 1} can be compared at once")
+    said = terms.stated() | {"size": size, "nonce": secrets.token_hex(32)}
+    raw = json.dumps(said).encode()
+    await asyncio.gather(*(link.send("terms", raw) for link in links.values()))
+    heard = {me: said}
+    for peer, link in links.items():
+        heard[peer] = _understood(peer, await link.receive("terms"))
+        for key, words in WORDS.items():
+            if heard[peer].get(key) != said[key]:
+                raise ChannelError(
+                    f"{me} and {peer} differ in {words}: {shown(said[key])} and {shown(heard[peer].get(key))}"
+                )
+    sizes = {name: int(heard[name]["size"]) for name in terms.parties}
+    whole = json.dumps([terms.stated(), sizes, [heard[name]["nonce"] for name in terms.parties]], sort_keys=True)
+    return Deal(terms, sizes, hashlib.sha256(whole.encode()).digest())
+
+
+def _understood(peer: str, raw: bytes) -> dict[str, Any]:
+    try:
+        said = json.loads(raw) if len(raw) <= 1 << 16 else None
+    except (ValueError, RecursionError):
+        said = None
+    size, nonce = (said.get("size"), said.get("nonce")) if isinstance(said, dict) else (None, None)
+    if type(size) is not int or not 0 <= size < MOST or not isinstance(nonce, str) or len(nonce) != 64:
+        raise ChannelError(f"{peer} sent terms that this version does not understand")
+    return dict(said)
