@@ -1,0 +1,59 @@
+"""Commutative encryption f_e(x) = x^e in a group: parties who encrypt in either order arrive at the same element.
+
+R. Agrawal, A. Evfimievski, R. Srikant: Information sharing across private databases, SIGMOD 2003. An identifier v is
+hashed to an element h(v), which a random oracle might have chosen; each party raises it to its own secret.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tacit.core.errors import DataError
+from tacit.core.registry import Registered
+
+Buffer = bytes | memoryview
+
+
+@dataclass(frozen=True)
+class Group(Registered, family="groups", home="tacit.vertical.groups"):
+    """Base of the groups: elements of one size in bytes, one after the other.
+
+    A call works on its elements in the calling thread, and releases the interpreter's lock while it computes; whoever
+    has many elements gives pieces of them to a pool of threads.
+    """
+
+    size: ClassVar[int]  # bytes of an element
+    networked: ClassVar[bool] = True  # whether it may be used between machines
+
+    def check(self) -> None:
+        """Refuses a machine that lacks what the group needs, before any data are read."""
+
+    @abstractmethod
+    def draw_key(self) -> bytes:
+        """A fresh secret from the system's cryptographic generator."""
+
+    @abstractmethod
+    def hash(self, identifiers: Sequence[bytes], tag: bytes) -> bytes:
+        """The elements h(v); other tags give unrelated elements."""
+
+    @abstractmethod
+    def encrypt(self, elements: Buffer, key: bytes) -> bytes:
+        """The elements x^key; refuses what is no element of the group, and the neutral element."""
+
+    def encrypt_hashed(self, identifiers: Sequence[bytes], tag: bytes, key: bytes) -> bytes:
+        """The elements h(v)^key."""
+        return self.encrypt(self.hash(identifiers, tag), key)
+
+    def count(self, elements: Buffer) -> int:
+        """How many elements these are; refuses part of one."""
+        length = memoryview(elements).nbytes
+        if length % self.size:
+            raise DataError(f"{self.name}: expected elements of {self.size} bytes each, got {length} bytes")
+        return length // self.size
+
+    def refusal(self, position: int, count: int, reason: str) -> DataError:
+        """What is wrong with an element, counted from 0 here and from 1 in the message; never what it is."""
+        return DataError(f"{self.name}: element {position + 1} of {count} {reason}")
