@@ -39,6 +39,7 @@ def test_files_and_functions_stay_readable() -> None:
 @pytest.mark.parametrize(
     ("package", "homes"),
     [
+        ("cryptography", ["channel/certificates.py"]),
         ("pooch", ["data/download.py"]),
         ("pickle", ["data/readers.py"]),
         ("rbcl", ["vertical/groups/sodium.py"]),

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 import tacit
+from tacit.cli.cert import cert_app
 from tacit.cli.fuse import fuse_command
 from tacit.cli.list import list_methods
 from tacit.cli.new import new_study
@@ -34,6 +35,7 @@ app.command("report")(report_command)
 app.command("watch")(watch_command)
 app.command("splits")(splits_command)
 app.command("fuse")(fuse_command)
+app.add_typer(cert_app, name="cert")
 app.command("list")(list_methods)
 app.command("new")(new_study)
 

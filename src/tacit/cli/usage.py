@@ -25,7 +25,7 @@ def explain(error: Any) -> str:
     if hasattr(context.command, "list_commands") and "No such command" in error.message:
         wrong = error.message.split("'")[1]
         known = context.command.list_commands(context)
-        return f"tacit has no command {wrong!r}; {_meant_command(wrong, known)}{see}"
+        return f"{context.command_path} has no command {wrong!r}; {_meant_command(wrong, known)}{see}"
     return plain
 
 
@@ -45,6 +45,6 @@ def _meant(wrong: str, context: Any) -> str:
 
 
 def _meant_command(wrong: str, known: list[str]) -> str:
-    if wrong.endswith((".yaml", ".yml")) or "=" in wrong:
+    if "run" in known and (wrong.endswith((".yaml", ".yml")) or "=" in wrong):
         return f"did you mean tacit run {wrong}? "
     return f"{suggest(wrong, known)} " if "did you mean" in suggest(wrong, known) else f"{suggest(wrong, known)}; "

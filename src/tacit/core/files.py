@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,4 +30,40 @@ def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def created(path: Path, content: bytes, *, private: bool = False) -> Iterator[None]:
+    """Writes a file that must not be there yet; should the block fail, it is gone again, with folders made for it.
+
+    A private file is its owner's alone from its first moment, whatever the umask.
+    """
+    folders = [folder for folder in path.parents if not folder.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        yield
+    except BaseException:
+        path.unlink(missing_ok=True)
+        with suppress(OSError):  # somebody else's file lies there
+            for folder in folders:
+                folder.rmdir()
+        raise
+
+
+@contextmanager
+def restoring(path: Path) -> Iterator[None]:
+    """Should the block fail, the file is what it was before."""
+    before = path.read_bytes()
+    try:
+        yield
+    except BaseException:
+        if path.read_bytes() != before:
+            with replacing(path, "wb") as file:
+                file.write(before)
         raise
