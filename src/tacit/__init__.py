@@ -20,11 +20,26 @@ if TYPE_CHECKING:
     from tacit.report.fused import FusedModel as FusedModel
     from tacit.report.results import Results as Results
     from tacit.report.splits import Splits as Splits
+    from tacit.vertical.intersection import Intersection as Intersection
 
-__all__ = ["FusedModel", "Plan", "Results", "Splits", "Study", "TacitError", "fuse", "plan", "resume", "run"]
+__all__ = [
+    "FusedModel",
+    "Intersection",
+    "Plan",
+    "Results",
+    "Splits",
+    "Study",
+    "TacitError",
+    "fuse",
+    "plan",
+    "psi",
+    "resume",
+    "run",
+]
 
 _HOMES = {
     "FusedModel": "tacit.report.fused",
+    "Intersection": "tacit.vertical.intersection",
     "Plan": "tacit.engines.planner",
     "Study": "tacit.engines.study",
     "Results": "tacit.report.results",
@@ -115,6 +130,22 @@ def fuse(
     from tacit.report.fused import fuse
 
     return fuse(models, method, counts=counts, seed=seed)
+
+
+def psi(data: Any, key: str | Sequence[str], *, party: str | None = None, **settings: Any) -> Any:
+    """Finds whom parties have in common, without showing each other the rest.
+
+    With `party`, this process is that party of the consortium (`consortium`: its file), `data` is its table (or a file,
+    or a list), and the others run theirs elsewhere; the result is an `Intersection`. Without it, `data` is
+    `{name: table, ...}` and all of it happens here, for a try-out; the results are `{name: Intersection, ...}`.
+    `key` names the column that identifies people, or several. Settings, the same for all parties: `learns` ("all", or
+    one party's name), `size_only` (how many and not who), `column` (what the identifiers are, where columns' names
+    differ), `group`, `spelling` ({"unicode": "nfc", "case": "fold", "spaces": "collapse"}); and one's own: `others`,
+    `listen`, `connect`, `patience`, `threads`, `on_event`.
+    """
+    from tacit.vertical.intersection import psi
+
+    return psi(data, key, party=party, **{"on_event": _warn, **settings})
 
 
 def _listener() -> OnEvent:

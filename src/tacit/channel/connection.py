@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 from tacit.channel.frames import HEADER, LARGEST, Frame, Header, Kind
 
@@ -66,7 +66,7 @@ class Connection:
         self.writer.abort()
 
 
-Welcome = Callable[[Connection], Awaitable[None]]
+Welcome = Callable[[Connection], Coroutine[Any, Any, None]]
 Complain = Callable[[str], None]
 
 

@@ -13,12 +13,13 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tacit.channel.connection import Carrier, Connection
 from tacit.channel.frames import ChannelError, Frame, Kind, VersionError
 from tacit.channel.greeting import Hello
-from tacit.channel.link import Link, Restarted
+from tacit.channel.link import Link, RestartError
+from tacit.channel.tasks import stop
 from tacit.core.events import Noted, OnEvent, Warned, ignore
 
 T = TypeVar("T")
@@ -92,7 +93,7 @@ class Endpoint:
                 if not self._again.is_set():
                     return attempt.result()
             finally:
-                await _stop(attempt, restart)
+                await stop(attempt, restart)
 
     async def _attempt(self, program: Program[T], conclude: Callable[[T], None]) -> T:
         result = await program(self.links)
@@ -182,7 +183,7 @@ class Endpoint:
             self.on_event(Warned(f"{link.peer} has started anew; starting over with it"))
         self.epoch = epoch
         for other in self.links.values():
-            other.reset(Restarted(f"{link.peer} has started anew"))
+            other.reset(RestartError(f"{link.peer} has started anew"))
         self._again.set()
 
     async def _attend(self, link: Link, connection: Connection) -> None:
@@ -194,7 +195,7 @@ class Endpoint:
         except OSError as error:
             self._lose(link, connection, str(error) or "the connection broke")
         except ChannelError as error:
-            await connection.refuse(f"{self.me} stopped: {link.peer} {error}")
+            await connection.refuse(f"stopped: {link.peer} {error}")
             link.detach(str(error))
             raise
 
@@ -238,9 +239,9 @@ class Endpoint:
     def _last_words(self, error: BaseException) -> str:
         """What peers may hear of an error: nothing that could hold data."""
         if isinstance(error, ChannelError):
-            return f"{self.me} stopped: {error}"
+            return f"stopped: {error}"
         own = "by its user" if isinstance(error, asyncio.CancelledError) else "by an error on its side"
-        return f"{self.me} was stopped {own}"
+        return f"was stopped {own}"
 
     async def _close(self, tasks: list[asyncio.Task[None]], last: Frame) -> None:
         open_ = [link for link in self.links.values() if link.connection is not None]
@@ -251,14 +252,9 @@ class Endpoint:
             async with asyncio.timeout(FAREWELL):
                 while any(link.connection is not None and not link.closing for link in open_):
                     await asyncio.sleep(0.01)
-        await _stop(*tasks)
+        await stop(*tasks)
+        if not self._end.cancel():
+            self._end.exception()  # is known by now
         for link in self.links.values():
             link.detach("the conversation is over")
         await self.carrier.close()
-
-
-async def _stop(*tasks: asyncio.Task[Any]) -> None:
-    """Ends tasks and waits for their end; what they raise on the way is of no interest."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What travels: a fixed header, a name and raw bytes. Nothing in it is code, and nothing is trusted before it is checked.
+"""What travels: a fixed header, a name and raw bytes. Nothing in it is code, and nothing is trusted unchecked.
 
     0      4        5     6             8       16      20
     | TACT | version | kind | name length | number | length | name | data

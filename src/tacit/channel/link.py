@@ -18,7 +18,7 @@ WINDOW, WINDOW_BYTES = 8, 4 << 20  # of one name that are sent and not taken yet
 NAMES, WAITING_BYTES = 64, 256 << 20  # that a peer may have us keep
 
 
-class Restarted(ChannelError):
+class RestartError(ChannelError):
     """A party has started anew, so this attempt is void."""
 
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from tacit.channel.connection import Complain, Connection, Welcome
 from tacit.channel.endpoint import Endpoint, Program, Timing
+from tacit.channel.tasks import stop, together
 from tacit.core.events import OnEvent, ignore
 
 T = TypeVar("T")
@@ -68,15 +69,13 @@ class Seat:
         readers = asyncio.StreamReader(), asyncio.StreamReader()
         there, here = Pipe(readers[1]), Pipe(readers[0])
         there.back, here.back = here, there
-        task = asyncio.ensure_future(welcome(Connection(readers[1], here, self.me, "this process")))
-        tasks.add(task)
+        caller = Connection(readers[1], here, self.me, "this process")
+        tasks.add(asyncio.get_running_loop().create_task(welcome(caller)))
         return Connection(readers[0], there, peer, "this process")
 
     async def close(self) -> None:
         _, tasks = self.room.present.pop(self.me)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await stop(*tasks)
 
 
 async def converse(
@@ -90,6 +89,5 @@ async def converse(
         seat = room.seat(me)
         return await Endpoint(me, peers, seat, purpose=purpose, timing=timing, on_event=on_event).run(program)
 
-    async with asyncio.TaskGroup() as group:
-        tasks = {me: group.create_task(take_part(me, program)) for me, program in programs.items()}
-    return {me: task.result() for me, task in tasks.items()}
+    results = await together(*(take_part(me, program) for me, program in programs.items()))
+    return dict(zip(programs, results, strict=True))

@@ -16,6 +16,7 @@ from typing import Any
 from tacit.channel.connection import Complain, Connection, Welcome
 from tacit.channel.consortium import Address
 from tacit.channel.frames import ChannelError, Frame
+from tacit.channel.tasks import stop
 
 HANDSHAKE = 10.0  # seconds
 PENDING = 64  # connections that have not shown a certificate yet
@@ -151,10 +152,7 @@ class Network:
         task.add_done_callback(self.tasks.discard)
 
     async def close(self) -> None:
-        tasks = list(self.tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await stop(*self.tasks)
         if self.socket is not None:
             self.socket.close()
 

@@ -25,6 +25,13 @@ def complete_fusion(incomplete: str) -> list[str]:
     return [name for name in names_of("fusion") if name.startswith(incomplete)]
 
 
+def complete_group(incomplete: str) -> list[str]:
+    """What `--group` takes."""
+    from tacit.vertical.groups.group import Group
+
+    return [name for name in Group.known() if name.startswith(incomplete)]
+
+
 def complete_cluster(incomplete: str) -> list[str]:
     """What `--on` takes."""
     return [name for name in ("ray", "ray://") if name.startswith(incomplete)]

@@ -17,6 +17,7 @@ from tacit.cli.cert import cert_app
 from tacit.cli.fuse import fuse_command
 from tacit.cli.list import list_methods
 from tacit.cli.new import new_study
+from tacit.cli.psi import psi_command
 from tacit.cli.report import report_command
 from tacit.cli.run import run_command
 from tacit.cli.splits import splits_command
@@ -36,6 +37,7 @@ app.command("watch")(watch_command)
 app.command("splits")(splits_command)
 app.command("fuse")(fuse_command)
 app.add_typer(cert_app, name="cert")
+app.command("psi")(psi_command)
 app.command("list")(list_methods)
 app.command("new")(new_study)
 

@@ -81,13 +81,14 @@ def read_image_parquet(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]
     return (images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)), labels
 
 
-def read_table(path: Path) -> Any:
-    """A CSV or parquet file as a pandas table."""
+def read_table(path: Path, *, as_text: bool = False) -> Any:
+    """A CSV or parquet file as a pandas table; `as_text` leaves a CSV's cells as they are written, such as 007."""
     import pandas as pd
 
     from tacit.data.features import MISSING
 
-    gaps: Any = {"keep_default_na": False, "na_values": list(MISSING)}
+    gaps: Any = {"keep_default_na": False, "na_values": [] if as_text else list(MISSING)}
+    gaps |= {"dtype": str} if as_text else {}
     with reading(path, "a table"):
         if path.suffix in (".parquet", ".pq"):
             return pd.read_parquet(path)

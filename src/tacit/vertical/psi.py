@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from tacit.channel.frames import ChannelError
 from tacit.channel.link import Link
+from tacit.channel.tasks import together
 from tacit.core.errors import DataError
 from tacit.core.events import Advanced, OnEvent, ignore
 from tacit.vertical.groups.group import Group
@@ -70,7 +71,9 @@ class Party:
         for batch in batches(self.deal.sizes[owner]):
             raw = await link.receive(f"set {owner}")
             if len(raw) != size * (batch.stop - batch.start):
-                raise ChannelError(f"{link.peer} sent {len(raw)} bytes where {batch.stop - batch.start} elements are due")
+                raise ChannelError(
+                    f"{link.peer} sent {len(raw)} bytes where {batch.stop - batch.start} elements are due"
+                )
             try:
                 yield await self._spread(raw, size, self._sealed if last else self._encrypted)
             except DataError as error:
@@ -235,8 +238,8 @@ async def share_places(party: Party, links: Mapping[str, Link], tags: Tags, shar
     if shared is not None:
         telling += [send_shared(deal.holders[name]) for name in deal.learners if deal.holders[name] != me]
     hearing = [hear()] if deal.learns(me) else []
-    *_, last = await together(*telling, *hearing)
-    return Found(len(last), last) if hearing else Found()
+    done = await together(*telling, *hearing)
+    return Found(len(done[-1]), done[-1]) if hearing else Found()
 
 
 async def send_tags(link: Link, name: str, tags: Tags) -> None:
@@ -246,12 +249,15 @@ async def send_tags(link: Link, name: str, tags: Tags) -> None:
 
 async def receive_tags(link: Link, name: str, count: int, length: int) -> bytes:
     """So many tags, in the batches in which they are sent."""
-    parts = []
-    for batch in batches(count):
-        parts.append(await link.receive(name))
-        if len(parts[-1]) != length * (batch.stop - batch.start):
-            raise ChannelError(f"{link.peer} sent {len(parts[-1])} bytes where {batch.stop - batch.start} tags are due")
-    return b"".join(parts)
+    return b"".join([await receive_part(link, name, batch, length) for batch in batches(count)])
+
+
+async def receive_part(link: Link, name: str, batch: slice, size: int) -> bytes:
+    """A message that holds so many things of a size."""
+    raw, count = await link.receive(name), batch.stop - batch.start
+    if len(raw) != size * count:
+        raise ChannelError(f"{link.peer} sent {len(raw)} bytes where {count} of {size} are due")
+    return raw
 
 
 def sort_tags(tags: Tags) -> Tags:
@@ -269,13 +275,3 @@ def batches(count: int) -> Iterator[slice]:
 def shuffled(count: int) -> NDArray[np.int64]:
     """A random order, from the system's generator for secrets."""
     return np.argsort(np.frombuffer(secrets.token_bytes(16 * count), dtype="S16"), kind="stable")
-
-
-async def together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
-    """All of it at the same time; the first error ends the rest, and is raised as it is."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in work]
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]

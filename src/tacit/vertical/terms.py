@@ -137,4 +137,5 @@ def _understood(peer: str, raw: bytes) -> dict[str, Any]:
     size, nonce = (said.get("size"), said.get("nonce")) if isinstance(said, dict) else (None, None)
     if type(size) is not int or not 0 <= size < MOST or not isinstance(nonce, str) or len(nonce) != 64:
         raise ChannelError(f"{peer} sent terms that this version does not understand")
-    return dict(said)
+    assert isinstance(said, dict)
+    return said

@@ -1,0 +1,24 @@
+"""Work at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+async def together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
+    """All of it at the same time; the first error ends the rest, and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in work]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+async def stop(*tasks: asyncio.Task[Any]) -> None:
+    """Ends tasks and waits for their end; what they raise on the way is of no interest."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

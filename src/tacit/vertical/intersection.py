@@ -1,0 +1,191 @@
+"""Whom parties have in common: the protocol between processes of several machines, or all of it in one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.channel.consortium import Address, Consortium
+from tacit.channel.endpoint import Endpoint, Program, Timing
+from tacit.channel.link import Link
+from tacit.channel.meeting import meet
+from tacit.channel.memory import converse
+from tacit.core.errors import DataError, StudyError, shown
+from tacit.core.events import OnEvent, ignore
+from tacit.core.fields import check_names, conform, field_types
+from tacit.data.readers import read_table
+from tacit.vertical.groups.group import Group
+from tacit.vertical.identifiers import Identifiers, Spelling, read_identifiers
+from tacit.vertical.psi import Party, intersect
+from tacit.vertical.terms import Terms, agree
+
+T = TypeVar("T")
+PURPOSE = "psi"
+LONGEST = 100  # bytes of the word for what is compared
+
+
+@dataclass(frozen=True)
+class Intersection:
+    """What one party has learnt.
+
+    `rows` are its rows of the people that all have, in the same order at every party that learns them; where an
+    identifier is in several rows, the first. It is None where the party learns the size alone, `size` where not even
+    that. `sizes` says how many different identifiers each party brought.
+    """
+
+    party: str
+    size: int | None
+    rows: NDArray[np.int64] | None = field(repr=False)
+    sizes: Mapping[str, int]
+    total: int
+    missing: int  # rows without an identifier
+    repeated: int  # rows whose identifier an earlier row has
+    session: str  # the same on all sides
+    sent: int  # bytes, headers included
+    received: int
+    seconds: float
+
+    def of(self, table: Any) -> Any:
+        """The party's rows of the common people, in the common order."""
+        if self.rows is None:
+            raise StudyError(f"{self.party} has not learnt which rows are common")
+        if len(table) != self.total:
+            raise DataError(f"the table has {len(table)} rows, and the one that was compared {self.total}")
+        return table.iloc[self.rows]
+
+
+def psi(
+    data: Any,
+    key: str | Sequence[str],
+    *,
+    party: str | None = None,
+    consortium: str | Path | Consortium | None = None,
+    others: Sequence[str] = (),
+    listen: str | None = None,
+    connect: str | None = None,
+    learns: str = "all",
+    size_only: bool = False,
+    column: str | None = None,
+    group: str = "ristretto255",
+    spelling: Spelling | Mapping[str, str] | None = None,
+    patience: float = Timing.away,
+    threads: int | None = None,
+    on_event: OnEvent = ignore,
+    conclude: Callable[[Intersection], None] = lambda _: None,
+) -> Any:
+    """See `tacit.psi`. `conclude` gets the result before the other parties hear that it is safe; where a party has to
+    start anew, it gets the new one."""
+    question = _question(key, column, group, spelling)
+    reveal: Literal["rows", "size"] = "size" if size_only else "rows"
+    learner = None if learns == "all" else learns
+    threads = threads or cores()
+    if party is None:
+        if not isinstance(data, Mapping) or consortium or others or listen or connect:
+            raise StudyError('name yourself: party="alice"; or give {name: table, ...} to try it out in one process')
+        terms = Terms(tuple(data), *question, reveal, learner)
+        return _compare_here(data, terms, _keys(key), threads, on_event)
+    if not question[0].networked:
+        raise StudyError(f"{group} is not secure, so it stays in one process; choose another group, or --local")
+    known = (
+        consortium if isinstance(consortium, Consortium) else Consortium.find(Path(consortium) if consortium else None)
+    )
+    places = {"listen": listen and Address.parse(listen), "connect": connect and Address.parse(connect)}
+    names, network = meet(known, party, others, **places)  # type: ignore[arg-type]
+    terms = Terms(tuple(names), *question, reveal, learner)
+    identifiers = _identifiers(party, data, terms, _keys(key))
+    with ThreadPoolExecutor(threads) as pool:
+        peers, timing = [name for name in names if name != party], Timing(away=patience)
+        endpoint = Endpoint(party, peers, network, purpose=PURPOSE, timing=timing, on_event=on_event)
+        return complete(endpoint.run(_program(party, identifiers, terms, pool, threads, on_event), conclude))
+
+
+def _keys(key: str | Sequence[str]) -> tuple[str, ...]:
+    keys = (key,) if isinstance(key, str) else tuple(key)
+    if not keys or not all(isinstance(one, str) and one for one in keys):
+        raise StudyError(f"key: expected a column's name or several, got {shown(key)}")
+    return keys
+
+
+def _question(
+    key: str | Sequence[str], column: str | None, group: str, spelling: Spelling | Mapping[str, str] | None
+) -> tuple[Group, str, Spelling]:
+    """The group, what is compared, and which spellings are the same."""
+    column = column or "+".join(_keys(key))
+    if len(column.encode()) > LONGEST:
+        raise StudyError(f"{shown(column)} is too long a name for what is compared; give a shorter one (--as)")
+    chosen = Group.build(group)
+    chosen.check()
+    if isinstance(spelling, Mapping):
+        check_names(spelling, field_types(Spelling), "spelling")
+        same: Any = {name: conform(value, field_types(Spelling)[name], name) for name, value in spelling.items()}
+        spelling = Spelling(**same)
+    return chosen, column, spelling or Spelling()
+
+
+def _compare_here(
+    tables: Mapping[str, Any], terms: Terms, key: tuple[str, ...], threads: int, on_event: OnEvent
+) -> dict[str, Intersection]:
+    with ThreadPoolExecutor(threads) as pool:
+        programs = {
+            name: _program(name, _identifiers(name, table, terms, key), terms, pool, threads, on_event)
+            for name, table in tables.items()
+        }
+        return complete(converse(programs, purpose=PURPOSE))
+
+
+def _identifiers(name: str, table: Any, terms: Terms, key: tuple[str, ...]) -> Identifiers:
+    try:
+        if isinstance(table, str | Path):
+            table = read_table(Path(table).expanduser(), as_text=True)
+        return read_identifiers(table, key, terms.spelling)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None
+
+
+def _program(
+    me: str, identifiers: Identifiers, terms: Terms, pool: ThreadPoolExecutor, threads: int, on_event: OnEvent
+) -> Program[Intersection]:
+    async def program(links: Mapping[str, Link]) -> Intersection:
+        deal = await agree(links, me, terms, len(identifiers))
+        start = time.perf_counter()  # waiting for the others to appear is not work
+        party = Party(me, identifiers.values, deal, pool, threads, on_event)
+        found = await intersect(party, links)
+        return Intersection(
+            me,
+            found.size,
+            None if found.places is None else identifiers.rows[found.places],
+            deal.sizes,
+            identifiers.total,
+            identifiers.missing,
+            identifiers.repeated,
+            deal.session.hex(),
+            sum(link.sent for link in links.values()),
+            sum(link.received for link in links.values()),
+            time.perf_counter() - start,
+        )
+
+    return program
+
+
+def cores() -> int:
+    """Of those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def complete(work: Coroutine[Any, Any, T]) -> T:
+    """Runs it to its end, also in a notebook, which has a loop of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
