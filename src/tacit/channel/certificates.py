@@ -87,9 +87,7 @@ def create_request(folder: Path, party: str) -> Path:
     key_file, request = folder / f"{party}.key", folder / f"{party}.csr"
     fresh = not key_file.exists()
     if fresh and request.exists():
-        raise DataError(
-            f"{request} exists already, and its key {key_file} is not here; remove it, or use another folder"
-        )
+        raise DataError(f"{request} is there, but not its key {key_file}; remove it, or name another folder")
     key: Any = ec.generate_private_key(ec.SECP256R1()) if fresh else _read_key(key_file)
     builder = x509.CertificateSigningRequestBuilder(_subject(None, party))
     builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(party)]), critical=False)
@@ -197,9 +195,7 @@ def check_certificate(ca: Path, certificate: Path, party: str, *, now: datetime 
         (certificate, found, f"renew it: tacit cert issue {party}"),
     ):
         if now < one.not_valid_before_utc:
-            raise DataError(
-                f"{path} is not valid before {_day(one.not_valid_before_utc)}; is this machine's clock right?"
-            )
+            raise DataError(f"{path} is not valid before {_day(one.not_valid_before_utc)}; check this machine's clock")
         if now >= one.not_valid_after_utc:
             raise DataError(f"{path} expired on {_day(one.not_valid_after_utc)}; {remedy}")
     return describe(certificate)
@@ -280,13 +276,11 @@ def _read_authority(folder: Path) -> tuple[x509.Certificate, Any]:
     """The folder's authority and the key that it signs with."""
     for path in (folder / "ca.pem", folder / "ca.key"):
         if not path.exists():
-            raise DataError(
-                f"there is no {path}; certificates are issued where the authority was made (tacit cert init)"
-            )
+            raise DataError(f"there is no {path}; certificates are issued where tacit cert init made the authority")
     authority, key = read_certificate(folder / "ca.pem"), _read_key(folder / "ca.key")
     if _spki(authority.public_key()) != _spki(key.public_key()) or not _is_authority(authority):
         raise DataError(
-            f"{folder / 'ca.key'} does not belong to {folder / 'ca.pem'}; bring back the two of one tacit cert init"
+            f"{folder / 'ca.key'} does not belong to ca.pem beside it; bring back what tacit cert init made"
         )
     return authority, key
 
@@ -324,15 +318,12 @@ def _read_request(path: Path, party: str) -> CertificatePublicKeyTypes:
         names = [str(one.value) for one in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
         key, valid = found.public_key(), found.is_signature_valid
     except Exception:  # ValueError and several of the library's own
-        raise DataError(
-            f"{path} is damaged, or no certificate request; expected the .csr of tacit cert request"
-        ) from None
+        raise DataError(f"{path} is damaged, or no certificate request; expected the .csr of a party") from None
     if not valid:
         raise DataError(f"{path} is not signed with the key it is for; have it made anew: tacit cert request {party}")
     if names != [party]:
-        raise DataError(
-            f"{path} asks for {' and '.join(map(repr, names)) or 'no name'}, not for {party!r}; issue it under that name, or have it made anew"
-        )
+        asked = " and ".join(map(repr, names)) or "no name"
+        raise DataError(f"{path} asks for {asked}, not for {party!r}; issue it so, or have it made anew")
     strong = isinstance(key, rsa.RSAPublicKey) and key.key_size >= BITS
     strong |= isinstance(key, ec.EllipticCurvePublicKey) and key.curve.name in CURVES
     if not (strong or isinstance(key, ed25519.Ed25519PublicKey)):
@@ -346,15 +337,11 @@ def _read_key(path: Path) -> Any:
 
     content = _read(path, "it stays where it was made, or is handed over with the certificate")
     if os.name == "posix" and path.stat().st_mode & 0o077:
-        raise DataError(
-            f"{path} is a private key that other users may read or change; run: chmod 600 {shlex.quote(str(path))}"
-        )
+        raise DataError(f"{path} is a private key, and not yours alone; run: chmod 600 {shlex.quote(str(path))}")
     try:
         return serialization.load_pem_private_key(content, password=None)
     except TypeError:
-        raise DataError(
-            f"{path} is encrypted; decrypt it into a new file: openssl pkey -in {path} -out NEW.key"
-        ) from None
+        raise DataError(f"{path} is encrypted; decrypt it: openssl pkey -in {path} -out NEW.key") from None
     except Exception:  # ValueError and several of the library's own
         raise DataError(f"{path} is damaged, or no private key; expected a PEM file") from None
 
@@ -372,11 +359,10 @@ def _dns_names(certificate: x509.Certificate) -> list[str]:
     from cryptography import x509
 
     try:
-        return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(
-            x509.DNSName
-        )
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
+    return names.get_values_for_type(x509.DNSName)
 
 
 def _is_authority(certificate: x509.Certificate) -> bool:

@@ -210,5 +210,7 @@ def _entry(member: Member, folder: Path) -> dict[str, str]:
 
 
 def _relative(path: Path, folder: Path) -> str:
-    """From the folder, where the path is not absolute."""
-    return str(path) if path.is_absolute() and not folder.is_absolute() else os.path.relpath(path, folder)
+    """From the folder, unless it is an absolute path to somewhere else."""
+    if path.is_relative_to(folder):
+        return str(path.relative_to(folder))
+    return str(path) if path.is_absolute() else os.path.relpath(path, folder)

@@ -148,7 +148,7 @@ def show_command(
     from tacit.channel.consortium import Consortium
 
     rows: list[dict[str, Any]] = []
-    chosen: list[Path | None] = [*(files or [None])]
+    chosen: list[Path | None] = [*files] if files else [None]
     for file in chosen:
         if file is None or file.is_dir() or file.suffix in (".yaml", ".yml"):
             rows += _consortium_rows(Consortium.find(file))
