@@ -141,7 +141,7 @@ def psi(data: Any, key: str | Sequence[str], *, party: str | None = None, **sett
     `key` names the column that identifies people, or several. Settings, the same for all parties: `learns` ("all", or
     one party's name), `size_only` (how many and not who), `column` (what the identifiers are, where columns' names
     differ), `group`, `spelling` ({"unicode": "nfc", "case": "fold", "spaces": "collapse"}); and one's own: `others`,
-    `listen`, `connect`, `patience`, `threads`, `on_event`.
+    `listen`, `connect`, `most` (identifiers that another party may bring), `patience` (seconds), `threads`, `on_event`.
     """
     from tacit.vertical.intersection import psi
 

@@ -47,6 +47,9 @@ def psi_command(
     unicode: Annotated[str, typer.Option(help="Forms that are the same: nfc, nfkc or keep.")] = "nfc",
     case: Annotated[str, typer.Option(help="Capitals: fold or keep.")] = "fold",
     spaces: Annotated[str, typer.Option(help="Spaces: collapse, remove or keep.")] = "collapse",
+    most: Annotated[
+        int | None, typer.Option("--accept-at-most", min=0, help="Refuse a party that brings more identifiers.")
+    ] = None,
     patience: Annotated[float, typer.Option(help="Seconds to wait for a party that is not there.")] = 600.0,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; by default one per core.")] = None,
     as_json: Json = False,
@@ -76,7 +79,7 @@ def psi_command(
             if party is None or data is None:
                 raise StudyError("name yourself and your table, --party alice --data a.csv, or try it out with --local")
             out = out or Path(f"{party}-common.csv")
-            found = _take_part(data, out, settings | own | {"patience": patience})
+            found = _take_part(data, out, settings | own | {"patience": patience, "most": most})
     if as_json:
         typer.echo(json.dumps([_described(one, file) for one, file in found], indent=2))
     elif not quiet:

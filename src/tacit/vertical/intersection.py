@@ -77,6 +77,7 @@ def psi(
     column: str | None = None,
     group: str = "ristretto255",
     spelling: Spelling | Mapping[str, str] | None = None,
+    most: int | None = None,
     patience: float = Timing.away,
     threads: int | None = None,
     on_event: OnEvent = ignore,
@@ -99,13 +100,14 @@ def psi(
         consortium if isinstance(consortium, Consortium) else Consortium.find(Path(consortium) if consortium else None)
     )
     places = {"listen": listen and Address.parse(listen), "connect": connect and Address.parse(connect)}
-    names, network = meet(known, party, others, **places)  # type: ignore[arg-type]
+    names, network = meet(consortium, party, others, **places)  # type: ignore[arg-type]
     terms = Terms(tuple(names), *question, reveal, learner)
     identifiers = _identifiers(party, data, terms, _keys(key))
     with ThreadPoolExecutor(threads) as pool:
         peers, timing = [name for name in names if name != party], Timing(away=patience)
         endpoint = Endpoint(party, peers, network, purpose=PURPOSE, timing=timing, on_event=on_event)
-        return complete(endpoint.run(_program(party, identifiers, terms, pool, threads, on_event), conclude))
+        program = _program(party, identifiers, terms, pool, threads, on_event, most)
+        return complete(endpoint.run(program, conclude))
 
 
 def _keys(key: str | Sequence[str]) -> tuple[str, ...]:
@@ -152,10 +154,16 @@ def _identifiers(name: str, table: Any, terms: Terms, key: tuple[str, ...]) -> I
 
 
 def _program(
-    me: str, identifiers: Identifiers, terms: Terms, pool: ThreadPoolExecutor, threads: int, on_event: OnEvent
+    me: str,
+    identifiers: Identifiers,
+    terms: Terms,
+    pool: ThreadPoolExecutor,
+    threads: int,
+    on_event: OnEvent,
+    most: int | None = None,
 ) -> Program[Intersection]:
     async def program(links: Mapping[str, Link]) -> Intersection:
-        deal = await agree(links, me, terms, len(identifiers))
+        deal = await agree(links, me, terms, len(identifiers), most)
         start = time.perf_counter()  # waiting for the others to appear is not work
         party = Party(me, identifiers.values, deal, pool, threads, on_event)
         found = await intersect(party, links)

@@ -109,8 +109,11 @@ class Deal:
         return hashlib.blake2b(b"tags", key=self.session, digest_size=32).digest()
 
 
-async def agree(links: Mapping[str, Link], me: str, terms: Terms, size: int) -> Deal:
-    """Compares terms with all peers; a difference ends it, with the setting that differs."""
+async def agree(links: Mapping[str, Link], me: str, terms: Terms, size: int, most: int | None = None) -> Deal:
+    """Compares terms with all peers; a difference ends it, with the setting that differs.
+
+    So does a set of more than `most`: who brings every identifier there could be learns all of the others' sets.
+    """
     if size >= MOST:
         raise StudyError(f"{size} identifiers are too many; at most {MOST - 1} can be compared at once")
     said = terms.stated() | {"size": size, "nonce": secrets.token_hex(32)}
@@ -124,6 +127,8 @@ async def agree(links: Mapping[str, Link], me: str, terms: Terms, size: int) -> 
                 raise ChannelError(
                     f"{me} and {peer} differ in {words}: {shown(said[key])} and {shown(heard[peer].get(key))}"
                 )
+        if most is not None and heard[peer]["size"] > most:
+            raise ChannelError(f"{peer} brings {heard[peer]['size']:,} identifiers, and {me} accepts at most {most:,}")
     sizes = {name: int(heard[name]["size"]) for name in terms.parties}
     whole = json.dumps([terms.stated(), sizes, [heard[name]["nonce"] for name in terms.parties]], sort_keys=True)
     return Deal(terms, sizes, hashlib.sha256(whole.encode()).digest())
