@@ -96,9 +96,8 @@ def psi(
         return _compare_here(data, terms, _keys(key), threads, on_event)
     if not question[0].networked:
         raise StudyError(f"{group} is not secure, so it stays in one process; choose another group, or --local")
-    known = (
-        consortium if isinstance(consortium, Consortium) else Consortium.find(Path(consortium) if consortium else None)
-    )
+    if not isinstance(consortium, Consortium):
+        consortium = Consortium.find(Path(consortium).expanduser() if consortium else None)
     places = {"listen": listen and Address.parse(listen), "connect": connect and Address.parse(connect)}
     names, network = meet(consortium, party, others, **places)  # type: ignore[arg-type]
     terms = Terms(tuple(names), *question, reveal, learner)
