@@ -18,79 +18,98 @@ if TYPE_CHECKING:
     Outcome = list[tuple[Intersection, Path | None]]  # and the file that each party's rows are in
 
 
+Files = Annotated[list[Path] | None, typer.Argument(metavar="[FILE FILE...]", help="With --local: the tables.")]
+Key = Annotated[list[str] | None, typer.Option(help="The column of identifiers; several together if repeated.")]
+Local = Annotated[bool, typer.Option("--local", help="Try it out: all parties in this process.")]
+Me = Annotated[str | None, typer.Option(help="Who you are, as in the consortium file.")]
+Table = Annotated[Path | None, typer.Option(help="Your table, a CSV or parquet file.")]
+Group = Annotated[Path | None, typer.Option(help="Its file; else consortium.yaml, or consortium/consortium.yaml.")]
+Others = Annotated[list[str] | None, typer.Option("--with", help="Compare with this party only; may be repeated.")]
+Listen = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Wait for the other party here.")]
+Connect = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where the other party waits.")]
+Learns = Annotated[str, typer.Option(help="Who learns the result: all, or one party's name.")]
+SizeOnly = Annotated[bool, typer.Option("--size-only", help="Learn how many, not who.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="A file for your common rows, else PARTY-common.csv; with --local a folder."),
+]
+As = Annotated[str | None, typer.Option("--as", help="What the identifiers are, if the columns' names differ.")]
+Arithmetic = Annotated[str, typer.Option(help="See tacit list groups.", autocompletion=complete_group)]
+Unicode = Annotated[str, typer.Option(help="Forms that are the same: nfc, nfkc or keep.")]
+Case = Annotated[str, typer.Option(help="Capitals: fold or keep.")]
+Spaces = Annotated[str, typer.Option(help="Spaces: collapse, remove or keep.")]
+Most = Annotated[int | None, typer.Option("--accept-at-most", min=0, help="Refuse a party that brings more.")]
+Patience = Annotated[float, typer.Option(min=1, help="Seconds to wait for a party that is not there.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="By default one per core.")]
+
+
 def psi_command(
-    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE FILE...]", help="With --local: tables.")] = None,
-    key: Annotated[
-        list[str] | None, typer.Option(help="The column with the identifiers; several together if repeated.")
-    ] = None,
-    local: Annotated[bool, typer.Option("--local", help="Try it out: all parties in this process.")] = False,
-    party: Annotated[str | None, typer.Option(help="Who you are, as in the consortium file.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Your table, a CSV or parquet file.")] = None,
-    consortium: Annotated[
-        Path | None, typer.Option(help="The consortium file; else consortium.yaml or consortium/consortium.yaml.")
-    ] = None,
-    others: Annotated[
-        list[str] | None, typer.Option("--with", help="Compare with this party only; may be repeated.")
-    ] = None,
-    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Wait for the other party here.")] = None,
-    connect: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where the other party waits.")] = None,
-    learns: Annotated[str, typer.Option(help="Who learns the result: all, or one party's name.")] = "all",
-    size_only: Annotated[bool, typer.Option("--size-only", help="Learn how many, not who.")] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="For your common rows: a file, PARTY-common.csv; with --local a folder."),
-    ] = None,
-    column: Annotated[
-        str | None, typer.Option("--as", help="What the identifiers are, where your columns' names differ.")
-    ] = None,
-    group: Annotated[str, typer.Option(help="tacit list groups.", autocompletion=complete_group)] = "ristretto255",
-    unicode: Annotated[str, typer.Option(help="Forms that are the same: nfc, nfkc or keep.")] = "nfc",
-    case: Annotated[str, typer.Option(help="Capitals: fold or keep.")] = "fold",
-    spaces: Annotated[str, typer.Option(help="Spaces: collapse, remove or keep.")] = "collapse",
-    most: Annotated[
-        int | None, typer.Option("--accept-at-most", min=0, help="Refuse a party that brings more identifiers.")
-    ] = None,
-    patience: Annotated[float, typer.Option(help="Seconds to wait for a party that is not there.")] = 600.0,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads; by default one per core.")] = None,
+    files: Files = None,
+    key: Key = None,
+    local: Local = False,
+    party: Me = None,
+    data: Table = None,
+    consortium: Group = None,
+    others: Others = None,
+    listen: Listen = None,
+    connect: Connect = None,
+    learns: Learns = "all",
+    size_only: SizeOnly = False,
+    out: Out = None,
+    column: As = None,
+    group: Arithmetic = "ristretto255",
+    unicode: Unicode = "nfc",
+    case: Case = "fold",
+    spaces: Spaces = "collapse",
+    most: Most = None,
+    patience: Patience = 600.0,
+    threads: Threads = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Find whom parties have in common, without showing each other the rest.
 
-    Each party runs it with its own table; both get their rows of the common people, in the same order.
+    Each party runs it with its own table, and gets its rows of the common people, in the same order as the others.
     """
-    from tacit.cli.signals import terminable
-    from tacit.cli.steps import Steps
-
     if not key:
         raise StudyError("name the column that identifies people: --key nin")
     settings: dict[str, Any] = {"learns": learns, "size_only": size_only, "column": column, "group": group}
     settings |= {"key": key, "spelling": {"unicode": unicode, "case": case, "spaces": spaces}, "threads": threads}
     own = {"party": party, "consortium": consortium, "others": others or (), "listen": listen, "connect": connect}
-    with Steps(quiet=quiet) as steps, terminable():
-        settings["on_event"] = steps.on_event
-        if local:
-            if any(own.values()) or data:
-                raise StudyError("--local takes tables alone, as in: tacit psi --local a.csv b.csv --key nin")
-            found = _try_out(files or [], out or Path(), settings)
-        else:
-            if files:
-                raise StudyError(f"{files[0]}: name your table with --data, or try it out with --local")
-            if party is None or data is None:
-                raise StudyError("name yourself and your table, --party alice --data a.csv, or try it out with --local")
-            out = out or Path(f"{party}-common.csv")
-            found = _take_part(data, out, settings | own | {"patience": patience, "most": most})
+    if local and (any(own.values()) or data or most):
+        raise StudyError("--local takes tables alone, as in: tacit psi --local a.csv b.csv --key nin")
+    if files and not local:
+        raise StudyError(f"{files[0]}: name your table with --data, or try it out with --local")
+    settings |= {} if local else own | {"patience": patience, "most": most}
+    found = _compare(files if local else data, out, settings, quiet=quiet)
     if as_json:
         typer.echo(json.dumps([_described(one, file) for one, file in found], indent=2))
     elif not quiet:
         _say(found, learns=learns, size_only=size_only)
 
 
-def _take_part(data: Path, out: Path, settings: dict[str, Any]) -> Outcome:
+def _compare(tables: Any, out: Path | None, settings: dict[str, Any], *, quiet: bool) -> Outcome:
+    """With progress, until it is done or the user stops it."""
+    from tacit.cli.signals import Terminated, terminable
+    from tacit.cli.steps import Steps
+
+    try:
+        with Steps(quiet=quiet) as steps, terminable():
+            settings["on_event"] = steps.on_event
+            return _take_part(tables, out, settings) if "party" in settings else _try_out(tables or [], out, settings)
+    except KeyboardInterrupt as error:
+        typer.echo("stopped; the other parties were told" if "party" in settings else "stopped", err=True)
+        raise typer.Exit(143 if isinstance(error, Terminated) else 130) from None
+
+
+def _take_part(data: Path | None, out: Path | None, settings: dict[str, Any]) -> Outcome:
     """This party's side; its rows are written before the others hear that all is well."""
     from tacit.data.readers import read_table
     from tacit.vertical.intersection import psi
 
+    if settings["party"] is None or data is None:
+        raise StudyError("name yourself and your table, --party alice --data a.csv, or try it out with --local")
+    out = out or Path(f"{settings['party']}-common.csv")
     _check_out(out, data)
     table = read_table(data.expanduser(), as_text=True)
 
@@ -102,7 +121,7 @@ def _take_part(data: Path, out: Path, settings: dict[str, Any]) -> Outcome:
     return [(found, out if found.rows is not None else None)]
 
 
-def _try_out(files: list[Path], folder: Path, settings: dict[str, Any]) -> Outcome:
+def _try_out(files: list[Path], out: Path | None, settings: dict[str, Any]) -> Outcome:
     """All parties, each called as its file is."""
     from tacit.data.readers import read_table
     from tacit.vertical.intersection import psi
@@ -113,10 +132,10 @@ def _try_out(files: list[Path], folder: Path, settings: dict[str, Any]) -> Outco
     if len(set(names)) < len(names):
         names = [f"{name}-{place}" for place, name in enumerate(names, 1)]
     tables = {name: read_table(file.expanduser(), as_text=True) for name, file in zip(names, files, strict=True)}
-    outs = {name: folder / f"{name}-common.csv" for name in names}
+    outs = {name: (out or Path()) / f"{name}-common.csv" for name in names}
     for file in files:
-        for out in outs.values():
-            _check_out(out, file)
+        for place in outs.values():
+            _check_out(place, file)
     results = psi(tables, **settings)
     for name, found in results.items():
         if found.rows is not None:
