@@ -11,10 +11,17 @@ from typing import Any, Protocol
 from tacit.channel.frames import HEADER, LARGEST, Frame, Header, Kind
 
 
-class Stream(Protocol):
-    """What a connection writes to; asyncio's StreamWriter is one."""
+class Reader(Protocol):
+    """What a connection reads from; asyncio's StreamReader is one."""
 
-    def write(self, data: bytes, /) -> None: ...
+    async def readexactly(self, count: int, /) -> bytes: ...
+    async def read(self, most: int, /) -> bytes: ...
+
+
+class Writer(Protocol):
+    """What a connection writes to."""
+
+    def writelines(self, parts: list[bytes], /) -> None: ...
     async def drain(self) -> None: ...
     def abort(self) -> None: ...
 
@@ -22,7 +29,7 @@ class Stream(Protocol):
 class Connection:
     """`peer` is who the other side has proved to be; `place` says where it is."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: Stream, peer: str, place: str) -> None:
+    def __init__(self, reader: Reader, writer: Writer, peer: str, place: str) -> None:
         self.reader, self.writer, self.peer, self.place = reader, writer, peer, place
         self.heard = time.monotonic()
         self.sent = self.received = 0  # bytes
@@ -32,18 +39,19 @@ class Connection:
         """The next frame; ConnectionError where the stream ended."""
         try:
             header = Header.parse(await self.reader.readexactly(HEADER.size), self.largest)
-            rest = await self.reader.readexactly(header.name_length + header.length)
+            name = await self.reader.readexactly(header.name_length)
+            data = await self.reader.readexactly(header.length)
         except asyncio.IncompleteReadError:
             raise ConnectionResetError("the other side closed it") from None
-        self.received += HEADER.size + len(rest)
+        self.received += HEADER.size + len(name) + len(data)
         self.heard = time.monotonic()
-        return header.frame(rest)
+        return header.frame(name, data)
 
     def put(self, frame: Frame) -> None:
         """Hands over a frame at once, in order; `drain` waits until the stream takes more."""
-        raw = frame.encode()
-        self.sent += len(raw)
-        self.writer.write(raw)
+        head = frame.head()
+        self.sent += len(head) + len(frame.data)
+        self.writer.writelines([head, frame.data])
 
     async def write(self, frame: Frame) -> None:
         self.put(frame)

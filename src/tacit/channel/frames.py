@@ -49,16 +49,16 @@ class Frame:
     number: int = 0
     data: bytes = b""
 
-    def encode(self) -> bytes:
-        """The frame's bytes.
+    def head(self) -> bytes:
+        """What comes before the data.
 
-        >>> Frame(Kind.DATA, "a", 1, b"xy").encode()
-        b'TACT\\x01\\x02\\x00\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x00\\x00\\x00\\x02axy'
+        >>> Frame(Kind.DATA, "a", 1, b"xy").head()
+        b'TACT\\x01\\x02\\x00\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x00\\x00\\x00\\x02a'
         """
         name = self.name.encode("ascii")
         if len(name) > LONGEST_NAME or len(self.data) > LARGEST:
             raise ValueError(f"{self.name}: {len(self.data)} bytes; a message has at most {LARGEST}, its name 64")
-        return HEADER.pack(MAGIC, VERSION, self.kind, len(name), self.number, len(self.data)) + name + self.data
+        return HEADER.pack(MAGIC, VERSION, self.kind, len(name), self.number, len(self.data)) + name
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,8 @@ class Header:
             )
         return Header(Kind(kind), name_length, number, length)
 
-    def frame(self, rest: bytes) -> Frame:
+    def frame(self, name: bytes, data: bytes) -> Frame:
         """The frame, of the name and the data that follow the header."""
-        try:
-            name = rest[: self.name_length].decode("ascii")
-        except UnicodeDecodeError:
-            raise GarbageError("sent a message whose name is not ASCII") from None
-        return Frame(self.kind, name, self.number, rest[self.name_length :])
+        if not name.isascii():
+            raise GarbageError("sent a message whose name is not ASCII")
+        return Frame(self.kind, name.decode("ascii"), self.number, data)

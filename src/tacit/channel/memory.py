@@ -22,9 +22,9 @@ class Pipe:
         self.back: Pipe | None = None
         self.broken = False
 
-    def write(self, data: bytes, /) -> None:
+    def writelines(self, parts: list[bytes], /) -> None:
         if not self.broken:
-            self.end.feed_data(data)
+            self.end.feed_data(b"".join(parts))
 
     async def drain(self) -> None:
         if self.broken:

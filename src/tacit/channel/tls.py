@@ -16,11 +16,11 @@ from typing import Any
 from tacit.channel.connection import Complain, Connection, Welcome
 from tacit.channel.consortium import Address
 from tacit.channel.frames import ChannelError, Frame
+from tacit.channel.stream import Stream
 from tacit.channel.tasks import stop
 
 HANDSHAKE = 10.0  # seconds
 PENDING = 64  # connections that have not shown a certificate yet
-BUFFER = 1 << 20  # bytes that a reader takes in advance
 
 # How OpenSSL names the reasons; the text after it is for the side that sees it.
 REASONS = {
@@ -41,22 +41,6 @@ REASONS = {
     "WRONG_VERSION_NUMBER": "does not speak TLS",
     "HTTP_REQUEST": "does not speak TLS",
 }
-
-
-class Wire:
-    """A TLS stream as a connection writes to it."""
-
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
-        self.stream = writer
-
-    def write(self, data: bytes, /) -> None:
-        self.stream.write(data)
-
-    async def drain(self) -> None:
-        await self.stream.drain()
-
-    def abort(self) -> None:
-        self.stream.transport.abort()
 
 
 class Encrypted(Connection):
@@ -116,8 +100,8 @@ class Network:
         self, sock: socket.socket, place: str, free: asyncio.Semaphore, welcome: Welcome, complain: Complain
     ) -> None:
         try:
-            reader, writer = await _accepted(sock, self.contexts[1])
-            connection = Encrypted(reader, Wire(writer), _peer(writer), place)
+            stream = await _accepted(sock, self.contexts[1])
+            connection = Encrypted(stream, stream, _peer(stream), place)
         except ssl.SSLError as error:
             return complain(f"refused {place}: it {_translated(error)}")
         except (OSError, TimeoutError):
@@ -134,17 +118,17 @@ class Network:
     async def dial(self, peer: str) -> Connection:
         address = self.connect[peer]
         try:
-            reader, writer = await asyncio.open_connection(
+            _, stream = await asyncio.get_running_loop().create_connection(
+                Stream,
                 address.host,
                 address.port,
-                limit=BUFFER,
                 ssl=self.contexts[0],
                 server_hostname=peer,
                 ssl_handshake_timeout=HANDSHAKE,
             )
         except ssl.SSLError as error:
             raise _translated(error, peer) from None
-        return Encrypted(reader, Wire(writer), peer, str(address))
+        return Encrypted(stream, stream, peer, str(address))
 
     def _begin(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -175,21 +159,20 @@ async def _bound(address: Address) -> socket.socket:
     return sock
 
 
-async def _accepted(sock: socket.socket, context: ssl.SSLContext) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Streams over a socket that was accepted; unlike in asyncio's own server, a failed handshake is told."""
+async def _accepted(sock: socket.socket, context: ssl.SSLContext) -> Stream:
+    """A stream over a socket that was accepted; unlike in asyncio's own server, a failed handshake is told."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio forgets it for sockets from sock_accept
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=BUFFER)
-    protocol = asyncio.StreamReaderProtocol(reader)
-    transport, _ = await loop.connect_accepted_socket(
-        lambda: protocol, sock, ssl=context, ssl_handshake_timeout=HANDSHAKE
-    )
-    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+    _, stream = await loop.connect_accepted_socket(Stream, sock, ssl=context, ssl_handshake_timeout=HANDSHAKE)
+    return stream
 
 
-def _peer(writer: asyncio.StreamWriter) -> str:
+def _peer(stream: Stream) -> str:
     """The one name in the other side's certificate."""
-    names = [value for kind, value in writer.get_extra_info("peercert").get("subjectAltName", ()) if kind == "DNS"]
+    shown = stream.transport.get_extra_info("peercert") if stream.transport else {}
+    names = [value for kind, value in shown.get("subjectAltName", ()) if kind == "DNS"]
     if len(names) != 1:
+        stream.abort()
         raise ChannelError("showed a certificate without a party's name; make it with: tacit cert issue")
     return str(names[0])
 
