@@ -47,14 +47,18 @@ def list_methods(
 
 
 def families() -> dict[str, type[Registered]]:
-    """Every family by name: those of a study's settings in their order, then the others."""
+    """Every family by name: those of a study's settings in their order, then the others in that of the alphabet."""
     from tacit.engines.study import SETTING_FAMILIES
 
     for module in _founders():
         importlib.import_module(module)
     ours = {name: base for name, base in FAMILIES.items() if base.__module__.startswith("tacit.")}
     order = [base.family for base in SETTING_FAMILIES.values()]
-    return dict(sorted(ours.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))
+    return {name: ours[name] for name in sorted(ours, key=lambda name: (_place(name, order), name))}
+
+
+def _place(name: str, order: list[str]) -> int:
+    return order.index(name) if name in order else len(order)
 
 
 def _founders() -> list[str]:
