@@ -69,7 +69,7 @@ class Party:
         """A set as it comes over a link, encrypted with our key too; the tags of that, if ours is the last key."""
         size = self.group.size
         for batch in batches(self.deal.sizes[owner]):
-            raw = await link.receive(f"set {owner}")
+            raw = await link.receive(f"set {self.deal.place(owner)}")
             if len(raw) != size * (batch.stop - batch.start):
                 raise ChannelError(
                     f"{link.peer} sent {len(raw)} bytes where {batch.stop - batch.start} elements are due"
@@ -111,7 +111,7 @@ async def pair(party: Party, link: Link) -> Found:
 
     async def send() -> None:
         async for batch in party.encrypted():
-            await link.send(f"set {me}", batch)
+            await link.send(f"set {deal.place(me)}", batch)
 
     async def answer() -> None:
         async for tags in party.received(link, peer, last=True):
@@ -151,7 +151,7 @@ async def ring(party: Party, links: Mapping[str, Link]) -> Found:
 
     async def send() -> None:
         async for batch in party.encrypted():
-            await after.send(f"set {me}", batch)
+            await after.send(f"set {deal.place(me)}", batch)
 
     async def pass_on(owner: str) -> None:
         last = owner == after.peer
@@ -159,7 +159,7 @@ async def ring(party: Party, links: Mapping[str, Link]) -> Found:
             if last:
                 held.append(batch)
             else:
-                await after.send(f"set {owner}", batch)
+                await after.send(f"set {deal.place(owner)}", batch)
 
     await together(send(), *(pass_on(owner) for owner in names if owner != me))
     tags = as_tags(held, deal.tag_length)
@@ -168,7 +168,9 @@ async def ring(party: Party, links: Mapping[str, Link]) -> Found:
     if me == deal.collector:
         shared = await collect(party, links, tags)
     else:
-        await send_tags(links[deal.collector], f"tags {after.peer}", await asyncio.to_thread(sort_tags, tags))
+        await send_tags(
+            links[deal.collector], f"tags {deal.place(after.peer)}", await asyncio.to_thread(sort_tags, tags)
+        )
         shared = None
     if deal.reveal == "size":
         return await share_size(party, links, shared)
@@ -180,7 +182,7 @@ async def collect(party: Party, links: Mapping[str, Link], tags: Tags) -> Tags:
     deal, shared = party.deal, tags
     for owner, holder in deal.holders.items():
         if holder != party.me:
-            raw = await receive_tags(links[holder], f"tags {owner}", deal.sizes[owner], deal.tag_length)
+            raw = await receive_tags(links[holder], f"tags {deal.place(owner)}", deal.sizes[owner], deal.tag_length)
             theirs = as_tags(raw, deal.tag_length)
             if not await asyncio.to_thread(distinct, theirs):
                 raise ChannelError(f"{holder} sent a tag twice")

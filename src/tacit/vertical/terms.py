@@ -93,6 +93,10 @@ class Deal:
         names = list(self.sizes)
         return {name: names[place - 1] for place, name in enumerate(names)}
 
+    def place(self, party: str) -> int:
+        """By which messages name a party: names may be long, and in any script."""
+        return list(self.sizes).index(party)
+
     @property
     def tag(self) -> bytes:
         """For hashing into the group: no two sessions, columns or versions share a hash (RFC 9380, section 3.1)."""
