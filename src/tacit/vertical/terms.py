@@ -19,6 +19,7 @@ from tacit.vertical.tags import tag_length
 
 VERSION = 1  # of the protocol
 MOST = 1 << 32  # identifiers of a party
+MOST_PARTIES = 50  # a link carries messages of at most 64 names, one for every party and a few more
 WORDS = {
     "version": "version of the protocol; install the same tacit on all sides",
     "parties": "parties, in the order of the consortium file; use the same file",
@@ -44,6 +45,8 @@ class Terms:
     def __post_init__(self) -> None:
         if len(self.parties) < 2:
             raise StudyError(f"an intersection needs two parties or more, got {', '.join(self.parties) or 'none'}")
+        if len(self.parties) > MOST_PARTIES:
+            raise StudyError(f"at most {MOST_PARTIES} parties can be compared at once, got {len(self.parties)}")
         if self.learner is not None and self.learner not in self.parties:
             raise StudyError(f"{self.learner!r} cannot learn the result: the parties are {', '.join(self.parties)}")
 
