@@ -123,9 +123,9 @@ def _question(
 ) -> tuple[Group, str, Spelling]:
     """The group, what is compared, and which spellings are the same."""
     column = column or "+".join(_keys(key))
-    if not isinstance(column, str) or not column.isprintable():
+    if not isinstance(column, str):
         raise StudyError(f"column: expected a word for what is compared, such as nin, got {shown(column)}")
-    if len(column.encode()) > LONGEST:
+    if len(column.encode("utf-8", "surrogatepass")) > LONGEST:
         raise StudyError(f"{shown(column)} is too long a name for what is compared; give a shorter one (--as)")
     chosen = Group.build(group)
     chosen.check()

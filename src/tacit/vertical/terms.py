@@ -104,7 +104,7 @@ class Deal:
     def tag(self) -> bytes:
         """For hashing into the group: no two sessions, columns or versions share a hash (RFC 9380, section 3.1)."""
         head = f"tacit-psi-v{VERSION}-{self.group.name}-{self.terms.column}-"
-        return head.encode() + self.session
+        return head.encode("utf-8", "surrogatepass") + self.session
 
     @property
     def tag_length(self) -> int:
