@@ -43,7 +43,7 @@ def test_spelling_twice_is_spelling_once(text: str) -> None:
 @example("\u1fb4")
 @example("\u03b1\u0345\u0301")  # its marks in the order in which a keyboard may give them
 def test_texts_that_look_the_same_are_the_same(text: str) -> None:
-    forms = {text} | {unicodedata.normalize(form, text) for form in ("NFC", "NFD")}  # type: ignore[arg-type]
+    forms = {text} | {unicodedata.normalize(form, text) for form in ("NFC", "NFD")}
     for spelling in SPELLINGS:
         if spelling.unicode != "keep":
             assert len({spelling.apply(form) for form in forms}) == 1
