@@ -17,7 +17,8 @@ class Steps:
 
     def __init__(self, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self.quiet, self.clock = quiet, clock
-        self.start, self.next, self.before = 0.0, 0.0, 0
+        self.start: float | None = None
+        self.next, self.before = 0.0, 0
         self.bar: Any = None
         self.task: Any = None
 
@@ -29,17 +30,17 @@ class Steps:
 
     def _advance(self, event: Advanced) -> None:
         now = self.clock()
-        if not self.start or event.done < self.before:  # the first, or starting over
+        if self.start is None or event.done < self.before:  # the first, or starting over
             self.start, self.next = now, now + FIRST
         self.before = event.done
+        rate = event.done / max(now - self.start, 1e-9)
+        speed = f"{rate:,.0f} per second" if now - self.start >= FIRST else ""  # the first events tell no rate
         if self.bar is not None:
-            self.bar.update(self.task, description=event.what, completed=event.done, total=event.total)
+            self.bar.update(self.task, description=event.what, completed=event.done, total=event.total, rate=speed)
         elif now >= self.next:
             self.next = now + THEN
-            rate = event.done / max(now - self.start, 1e-9)
             left = (event.total - event.done) / max(rate, 1e-9)
-            share = f"{event.done:,} of {event.total:,} {event.what}"
-            self._say(f"{share}, {rate:,.0f} per second, {left:.0f} s left")
+            self._say(f"{event.done:,} of {event.total:,} {event.what}, {speed}, {left:.0f} s left")
 
     def _say(self, text: str) -> None:
         if self.bar is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
 
 import numpy as np
@@ -32,17 +33,25 @@ class Spelling:
     spaces: Literal["collapse", "remove", "keep"] = "collapse"  # collapse also strips both ends
 
     def apply(self, text: str) -> str:
-        if self.spaces != "keep":
-            text = (" " if self.spaces == "collapse" else "").join(text.split())
+        if text.isascii():
+            return self._folded(text)
+        before = None
+        while text != before:  # a form may bring letters to fold, or spaces, and removed spaces letters to compose
+            before, text = text, self._once(text)
+        return text
+
+    def _once(self, text: str) -> str:
+        """Marks are put in order before letters are folded (Unicode 3.13, D145): the mark U+0345 folds to a letter."""
+        if self.unicode == "keep":
+            return self._folded(text)
+        apart: Literal["NFD", "NFKD"] = "NFD" if self.unicode == "nfc" else "NFKD"
+        whole: Literal["NFC", "NFKC"] = "NFC" if self.unicode == "nfc" else "NFKC"
+        return unicodedata.normalize(whole, self._folded(unicodedata.normalize(apart, text)))
+
+    def _folded(self, text: str) -> str:
         if self.case == "fold":
             text = text.casefold()
-        if self.unicode == "keep" or text.isascii():
-            return text
-        form: Literal["NFC", "NFKC"] = "NFC" if self.unicode == "nfc" else "NFKC"
-        text = unicodedata.normalize(form, text)
-        # Folding may undo the form, and the form may bring letters to fold or spaces: once more settles it.
-        again = unicodedata.normalize(form, text.casefold() if self.case == "fold" else text)
-        return again if self.spaces == "keep" else (" " if self.spaces == "collapse" else "").join(again.split())
+        return text if self.spaces == "keep" else (" " if self.spaces == "collapse" else "").join(text.split())
 
 
 @dataclass(frozen=True)
@@ -86,9 +95,7 @@ def read_identifiers(table: Any, key: str | Sequence[str], spelling: Spelling | 
 
 def _columns(table: Any, keys: list[str]) -> list[tuple[str, pd.Series[Any]]]:
     if not isinstance(table, pd.DataFrame):
-        if isinstance(table, str | bytes) or len(keys) != 1:
-            raise DataError("expected a table, or a list of identifiers with one name for what they are")
-        return [(keys[0], pd.Series(table, dtype=None if len(table) else object))]
+        return [("".join(keys), _column(table if len(keys) == 1 else None))]
     if not keys:
         raise DataError(f"name the column that holds the identifiers: one of {', '.join(map(str, table.columns))}")
     for name in keys:
@@ -99,26 +106,32 @@ def _columns(table: Any, keys: list[str]) -> list[tuple[str, pd.Series[Any]]]:
     return [(name, table[name]) for name in keys]
 
 
+def _column(cells: Any) -> pd.Series[Any]:
+    """A list, as it is: pandas would make floats of whole numbers with a gap, and refuses lone surrogates."""
+    try:
+        if isinstance(cells, str | bytes | Mapping | Set):
+            raise TypeError
+        return cells if isinstance(cells, pd.Series) else pd.Series(list(cells), dtype=object)
+    except (TypeError, ValueError):
+        raise DataError("expected a table, or a list of identifiers with one name for what they are") from None
+
+
 def _texts(values: pd.Series[Any], name: str) -> list[str | None]:
     """Cells as text: 7, 7.0 and '7' are the same, a date is ISO, a gap is None."""
-    kind = values.dtype.kind
-    if kind == "b":
+    return [None if gap else _text(cell, name) for cell, gap in zip(values, values.isna(), strict=True)]
+
+
+def _text(cell: Any, name: str) -> str | None:
+    if isinstance(cell, bool | np.bool_):
         raise DataError(f"{name} holds true and false, which identify nobody; name another column")
-    if kind == "f":
-        numbers = values.to_numpy(dtype=float, na_value=np.nan)
-        known = numbers[~np.isnan(numbers)]
-        if not (np.abs(known) < EXACT).all() or not (known == np.round(known)).all():
+    if isinstance(cell, bytes | list | tuple | dict | set | np.ndarray):
+        raise DataError(f"{name} holds {type(cell).__name__} in its cells; give identifiers as text or whole numbers")
+    if isinstance(cell, float | np.floating):
+        number = float(cell)
+        if not abs(number) < EXACT or not number.is_integer():
             raise DataError(f"{name} holds numbers with decimals, or too long for a float; give identifiers as text")
-        return [None if np.isnan(number) else str(int(number)) for number in numbers]
-    if kind == "M":
-        return [None if pd.isna(cell) else str(cell).removesuffix(SHORTEST_TIME) for cell in values]
-    return [None if pd.isna(cell) else _text(cell) for cell in values]
-
-
-def _text(cell: Any) -> str | None:
-    if isinstance(cell, float) and cell.is_integer():
-        cell = int(cell)
-    text = str(cell)
+        cell = int(number)
+    text = str(cell).removesuffix(SHORTEST_TIME) if isinstance(cell, datetime) else str(cell)
     return None if text.strip() in MISSING else text
 
 

@@ -20,7 +20,7 @@ from tacit.channel.link import Link
 from tacit.channel.meeting import meet
 from tacit.channel.memory import converse
 from tacit.core.errors import DataError, StudyError, shown
-from tacit.core.events import OnEvent, ignore
+from tacit.core.events import Advanced, Event, OnEvent, ignore
 from tacit.core.fields import check_names, conform, field_types
 from tacit.data.readers import read_table
 from tacit.vertical.groups.group import Group
@@ -88,9 +88,12 @@ def psi(
     question = _question(key, column, group, spelling)
     reveal: Literal["rows", "size"] = "size" if size_only else "rows"
     learner = None if learns == "all" else learns
-    threads = threads or cores()
+    threads = conform(cores() if threads is None else threads, int, "threads")
+    if threads < 1:
+        raise StudyError(f"threads: expected 1 or more, got {threads}")
     if party is None:
-        if not isinstance(data, Mapping) or consortium or others or listen or connect:
+        named = isinstance(data, Mapping) and all(isinstance(name, str) for name in data)
+        if not named or consortium or others or listen or connect:
             raise StudyError('name yourself: party="alice"; or give {name: table, ...} to try it out in one process')
         terms = Terms(tuple(data), *question, reveal, learner)
         return _compare_here(data, terms, _keys(key), threads, on_event)
@@ -121,7 +124,9 @@ def _question(
 ) -> tuple[Group, str, Spelling]:
     """The group, what is compared, and which spellings are the same."""
     column = column or "+".join(_keys(key))
-    if len(column.encode()) > LONGEST:
+    if not isinstance(column, str):
+        raise StudyError(f"column: expected a word for what is compared, such as nin, got {shown(column)}")
+    if len(column.encode("utf-8", "surrogatepass")) > LONGEST:
         raise StudyError(f"{shown(column)} is too long a name for what is compared; give a shorter one (--as)")
     chosen = Group.build(group)
     chosen.check()
@@ -129,6 +134,8 @@ def _question(
         check_names(spelling, field_types(Spelling), "spelling")
         same: Any = {name: conform(value, field_types(Spelling)[name], name) for name, value in spelling.items()}
         spelling = Spelling(**same)
+    if not isinstance(spelling, Spelling | None):
+        raise StudyError(f'spelling: expected settings such as {{"case": "keep"}}, got {shown(spelling)}')
     return chosen, column, spelling or Spelling()
 
 
@@ -137,10 +144,26 @@ def _compare_here(
 ) -> dict[str, Intersection]:
     with ThreadPoolExecutor(threads) as pool:
         programs = {
-            name: _program(name, _identifiers(name, table, terms, key), terms, pool, threads, on_event)
-            for name, table in tables.items()
+            name: _program(name, _identifiers(name, table, terms, key), terms, pool, threads, hear)
+            for (name, table), hear in zip(tables.items(), _summed(on_event, len(tables)), strict=True)
         }
         return complete(converse(programs, purpose=PURPOSE))
+
+
+def _summed(on_event: OnEvent, parties: int) -> list[OnEvent]:
+    """Listeners for parties of one process, whose work is one: their progress is added up."""
+    done = [0] * parties
+
+    def listener(place: int) -> OnEvent:
+        def hear(event: Event) -> None:
+            if isinstance(event, Advanced):
+                done[place] = event.done
+                event = Advanced(event.what, sum(done), parties * event.total)
+            on_event(event)
+
+        return hear
+
+    return [listener(place) for place in range(parties)]
 
 
 def _identifiers(name: str, table: Any, terms: Terms, key: tuple[str, ...]) -> Identifiers:

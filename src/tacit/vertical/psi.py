@@ -69,7 +69,7 @@ class Party:
         """A set as it comes over a link, encrypted with our key too; the tags of that, if ours is the last key."""
         size = self.group.size
         for batch in batches(self.deal.sizes[owner]):
-            raw = await link.receive(f"set {owner}")
+            raw = await link.receive(f"set {self.deal.place(owner)}")
             if len(raw) != size * (batch.stop - batch.start):
                 raise ChannelError(
                     f"{link.peer} sent {len(raw)} bytes where {batch.stop - batch.start} elements are due"
@@ -111,15 +111,18 @@ async def pair(party: Party, link: Link) -> Found:
 
     async def send() -> None:
         async for batch in party.encrypted():
-            await link.send(f"set {me}", batch)
+            await link.send(f"set {deal.place(me)}", batch)
 
     async def answer() -> None:
         async for tags in party.received(link, peer, last=True):
             theirs.append(tags)
             if deal.learns(peer) and deal.reveal == "rows":
                 await link.send("tags", tags)
+        other = as_tags(theirs, deal.tag_length)
+        if not await asyncio.to_thread(distinct, other):  # in whose sorted tags, twice and thrice would tell places
+            raise ChannelError(f"{peer} sent an element twice; its set has to be one")
         if deal.learns(peer) and deal.reveal == "size":  # sorted: the places would tell which
-            await send_tags(link, "tags", sort_tags(as_tags(theirs, deal.tag_length)))
+            await send_tags(link, "tags", await asyncio.to_thread(sort_tags, other))
 
     async def listen() -> None:
         if deal.learns(me):
@@ -133,8 +136,6 @@ async def pair(party: Party, link: Link) -> Found:
 
 
 def _compare(party: Party, own: Tags, other: Tags, peer: str) -> Found:
-    if not distinct(other):
-        raise ChannelError(f"{peer} sent an element twice; its set has to be one")
     if not distinct(own):
         raise ChannelError(f"{peer} returned a tag twice, so it did not encrypt what it was sent")
     places = common(own, other)
@@ -151,7 +152,7 @@ async def ring(party: Party, links: Mapping[str, Link]) -> Found:
 
     async def send() -> None:
         async for batch in party.encrypted():
-            await after.send(f"set {me}", batch)
+            await after.send(f"set {deal.place(me)}", batch)
 
     async def pass_on(owner: str) -> None:
         last = owner == after.peer
@@ -159,7 +160,7 @@ async def ring(party: Party, links: Mapping[str, Link]) -> Found:
             if last:
                 held.append(batch)
             else:
-                await after.send(f"set {owner}", batch)
+                await after.send(f"set {deal.place(owner)}", batch)
 
     await together(send(), *(pass_on(owner) for owner in names if owner != me))
     tags = as_tags(held, deal.tag_length)
@@ -168,7 +169,9 @@ async def ring(party: Party, links: Mapping[str, Link]) -> Found:
     if me == deal.collector:
         shared = await collect(party, links, tags)
     else:
-        await send_tags(links[deal.collector], f"tags {after.peer}", await asyncio.to_thread(sort_tags, tags))
+        await send_tags(
+            links[deal.collector], f"tags {deal.place(after.peer)}", await asyncio.to_thread(sort_tags, tags)
+        )
         shared = None
     if deal.reveal == "size":
         return await share_size(party, links, shared)
@@ -180,7 +183,7 @@ async def collect(party: Party, links: Mapping[str, Link], tags: Tags) -> Tags:
     deal, shared = party.deal, tags
     for owner, holder in deal.holders.items():
         if holder != party.me:
-            raw = await receive_tags(links[holder], f"tags {owner}", deal.sizes[owner], deal.tag_length)
+            raw = await receive_tags(links[holder], f"tags {deal.place(owner)}", deal.sizes[owner], deal.tag_length)
             theirs = as_tags(raw, deal.tag_length)
             if not await asyncio.to_thread(distinct, theirs):
                 raise ChannelError(f"{holder} sent a tag twice")
@@ -197,7 +200,7 @@ async def share_size(party: Party, links: Mapping[str, Link], shared: Tags | Non
         return Found(len(shared))
     if not deal.learns(party.me):
         return Found()
-    return Found(int.from_bytes(await links[deal.collector].receive("size"), "big"))
+    return Found(await receive_count(links[deal.collector], "size", deal))
 
 
 async def share_places(party: Party, links: Mapping[str, Link], tags: Tags, shared: Tags | None) -> Found:
@@ -214,24 +217,22 @@ async def share_places(party: Party, links: Mapping[str, Link], tags: Tags, shar
         known = shared
         if known is None:
             link = links[deal.collector]
-            size = int.from_bytes(await link.receive("size"), "big")
-            if size > min(deal.sizes.values()):
-                raise ChannelError(f"{deal.collector} found more in common than the smallest set has")
+            size = await receive_count(link, "size", deal)
             known = as_tags(await receive_tags(link, "common", size, deal.tag_length), deal.tag_length)
         places = await asyncio.to_thread(common, tags, known)
+        if not distinct(known) or len(places) != len(known):
+            raise ChannelError(f"{deal.collector} sent as common what not all sets have, or the same twice")
         await links[owner].send("count", len(places).to_bytes(8, "big"))
         for batch in batches(len(places)):
             await links[owner].send("places", places[batch].astype("<u4").tobytes())
 
     async def hear() -> NDArray[np.int64]:
         link = links[deal.holders[me]]
-        size = int.from_bytes(await link.receive("count"), "big")
-        parts = [np.frombuffer(await link.receive("places"), "<u4") for _ in batches(size)]
-        places = np.concatenate([np.zeros(0, "<u4"), *parts]).astype(np.int64)
-        if len(places) != size or size > len(party.values) or len(np.unique(places)) != size:
-            raise ChannelError(f"{link.peer} sent places that are not those of {size} different elements")
-        if size and places.max() >= len(party.values):
-            raise ChannelError(f"{link.peer} sent a place beyond the end of our set")
+        size = await receive_count(link, "count", deal)
+        raw = b"".join([await receive_part(link, "places", batch, 4) for batch in batches(size)])
+        places = np.frombuffer(raw, "<u4").astype(np.int64)
+        if len(np.unique(places)) != size or (size and places.max() >= len(party.values)):
+            raise ChannelError(f"{link.peer} sent places that are not those of {size} different elements of our set")
         return party.order[places]
 
     telling = [tell()] if deal.learns(owner) else []
@@ -258,6 +259,14 @@ async def receive_part(link: Link, name: str, batch: slice, size: int) -> bytes:
     if len(raw) != size * count:
         raise ChannelError(f"{link.peer} sent {len(raw)} bytes where {count} of {size} are due")
     return raw
+
+
+async def receive_count(link: Link, name: str, deal: Deal) -> int:
+    """How many are in common."""
+    raw, most = await link.receive(name), min(deal.sizes.values())
+    if len(raw) != 8 or int.from_bytes(raw, "big") > most:
+        raise ChannelError(f"{link.peer} sent no number, or more in common than the {most} of the smallest set")
+    return int.from_bytes(raw, "big")
 
 
 def sort_tags(tags: Tags) -> Tags:

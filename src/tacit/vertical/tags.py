@@ -7,7 +7,6 @@ n x m pairs, the chance is n m / 2^t.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Any
@@ -26,7 +25,8 @@ def tag_length(sizes: Sequence[int], security: int = SECURITY) -> int:
     10
     """
     pairs = sum(a * b for a, b in combinations(sizes, 2))
-    return max(1, math.ceil((security + math.log2(max(pairs, 1))) / 8))
+    bits = security + (max(pairs, 1) - 1).bit_length()  # the logarithm, rounded up
+    return max(1, -(-bits // 8))
 
 
 def make_tags(elements: bytes, size: int, seal: bytes, length: int) -> bytes:

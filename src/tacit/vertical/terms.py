@@ -19,6 +19,7 @@ from tacit.vertical.tags import tag_length
 
 VERSION = 1  # of the protocol
 MOST = 1 << 32  # identifiers of a party
+MOST_PARTIES = 50  # a link carries messages of at most 64 names, one for every party and a few more
 WORDS = {
     "version": "version of the protocol; install the same tacit on all sides",
     "parties": "parties, in the order of the consortium file; use the same file",
@@ -44,6 +45,8 @@ class Terms:
     def __post_init__(self) -> None:
         if len(self.parties) < 2:
             raise StudyError(f"an intersection needs two parties or more, got {', '.join(self.parties) or 'none'}")
+        if len(self.parties) > MOST_PARTIES:
+            raise StudyError(f"at most {MOST_PARTIES} parties can be compared at once, got {len(self.parties)}")
         if self.learner is not None and self.learner not in self.parties:
             raise StudyError(f"{self.learner!r} cannot learn the result: the parties are {', '.join(self.parties)}")
 
@@ -93,11 +96,15 @@ class Deal:
         names = list(self.sizes)
         return {name: names[place - 1] for place, name in enumerate(names)}
 
+    def place(self, party: str) -> int:
+        """By which messages name a party: names may be long, and in any script."""
+        return list(self.sizes).index(party)
+
     @property
     def tag(self) -> bytes:
         """For hashing into the group: no two sessions, columns or versions share a hash (RFC 9380, section 3.1)."""
         head = f"tacit-psi-v{VERSION}-{self.group.name}-{self.terms.column}-"
-        return head.encode() + self.session
+        return head.encode("utf-8", "surrogatepass") + self.session
 
     @property
     def tag_length(self) -> int:

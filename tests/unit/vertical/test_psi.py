@@ -1,0 +1,683 @@
+"""The protocol: its result is the plain intersection, its messages hold what its docstring says, and liars are told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tacit
+from tacit.channel import endpoint
+from tacit.channel.endpoint import Timing
+from tacit.channel.frames import ChannelError
+from tacit.channel.link import WINDOW, Link
+from tacit.channel.memory import converse
+from tacit.core.errors import StudyError
+from tacit.core.events import Advanced, Event
+from tacit.vertical import psi
+from tacit.vertical.groups.group import Group
+from tacit.vertical.groups.ristretto255 import Ristretto255
+from tacit.vertical.groups.thesis import P, Q, Thesis
+from tacit.vertical.identifiers import Spelling
+from tacit.vertical.psi import Found, Party, batches, intersect, shuffled
+from tacit.vertical.tags import make_tags
+from tacit.vertical.terms import MOST_PARTIES, WORDS, Deal, Terms, agree
+
+NAMES = ("alice", "bob", "carol", "dora", "emil")
+VARIANTS = [(learns, only) for learns in ("all", "each") for only in (False, True)]
+PEOPLE = st.lists(st.sampled_from([f"p{k}" for k in range(12)] + ["Ana Muñoz", "ana  muñoz", "李", "P1"]), max_size=14)
+
+
+@dataclass
+class Message:
+    sender: str
+    receiver: str
+    name: str
+    data: bytes
+
+
+@dataclass
+class Wire:
+    """Everything that was sent."""
+
+    messages: list[Message] = field(default_factory=list)
+
+    def of(self, name: str, sender: str | None = None, receiver: str | None = None) -> list[bytes]:
+        return [
+            one.data
+            for one in self.messages
+            if one.name.split()[0] == name and sender in (None, one.sender) and receiver in (None, one.receiver)
+        ]
+
+    def names(self, receiver: str) -> Counter[str]:
+        return Counter(one.name for one in self.messages if one.receiver == receiver)
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    wire, send = Wire(), Link.send
+
+    async def record(self: Link, name: str, data: bytes) -> None:
+        if name not in ("terms", "done"):
+            wire.messages.append(Message(self.me, self.peer, name, bytes(data)))
+        await send(self, name, data)
+
+    monkeypatch.setattr(Link, "send", record)
+    return wire
+
+
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """All keys that are drawn."""
+    drawn: list[bytes] = []
+    draw = Ristretto255.draw_key
+
+    def remember(self: Ristretto255) -> bytes:
+        drawn.append(draw(self))
+        return drawn[-1]
+
+    monkeypatch.setattr(Ristretto255, "draw_key", remember)
+    return drawn
+
+
+def pieces(raw: bytes, size: int) -> list[bytes]:
+    return [raw[at : at + size] for at in range(0, len(raw), size)]
+
+
+def fold(text: str) -> str:
+    return Spelling().apply(text)
+
+
+def learner(learns: str, names: Sequence[str]) -> Iterator[str]:
+    yield from (names if learns == "each" else ["all"])
+
+
+def check(sets: Mapping[str, list[str]], learns: str, size_only: bool, **options: Any) -> None:
+    """The result of a session is the plain intersection, for those who may learn it and in one order."""
+    shared = set.intersection(*({fold(one) for one in own} for own in sets.values()))
+    found = tacit.psi(sets, "id", learns=learns, size_only=size_only, threads=1, **options)
+    assert list(found) == list(sets)
+    orders = []
+    for name, own in found.items():
+        assert own.sizes == {other: len({fold(one) for one in texts}) for other, texts in sets.items()}
+        if learns not in ("all", name):
+            assert (own.size, own.rows) == (None, None)
+            continue
+        assert own.size == len(shared)
+        assert (own.rows is None) is size_only
+        if own.rows is not None:
+            folded = [fold(one) for one in sets[name]]
+            orders.append([folded[row] for row in own.rows])
+            assert [folded.index(one) for one in orders[-1]] == own.rows.tolist()  # of several rows the first
+    assert all(set(order) == shared and len(order) == len(shared) for order in orders)
+    assert all(order == orders[0] for order in orders)
+    assert len({own.session for own in found.values()}) == 1
+
+
+@pytest.mark.parametrize("parties", [2, 3, 5])
+@settings(max_examples=8)
+@given(data=st.data())
+def test_the_result_is_the_plain_intersection(parties: int, data: st.DataObject) -> None:
+    sets = {name: data.draw(PEOPLE) for name in NAMES[:parties]}
+    learns, size_only = data.draw(st.sampled_from(["all", *sets])), data.draw(st.booleans())
+    check(sets, learns, size_only)
+
+
+@pytest.mark.parametrize(("learns", "size_only"), VARIANTS)
+@pytest.mark.parametrize("parties", [2, 3, 5])
+def test_every_variant_gives_it_to_those_who_may_learn_it(parties: int, learns: str, size_only: bool) -> None:
+    sets = {name: [str(k) for k in range(place, 6 + place)] for place, name in enumerate(NAMES[:parties])}
+    for who in learner(learns, list(sets)):
+        check(sets, who, size_only)
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        [[], []],
+        [[], ["a"]],
+        [["a"], ["a"]],
+        [["a"], ["b"]],
+        [["a", "b", "c"], ["c", "a", "b"]],
+        [["a", "b", "c"], ["d", "e"]],
+        [["a", "A", " a"], ["a", "b"]],
+        [[str(k) for k in range(40)], ["7"]],
+        [["", "NA"], ["a"]],
+        [["a"], [], ["a"]],
+        [["a", "b"], ["a", "b"], ["b", "a"]],
+        [["a", "b"], ["b", "c"], ["c", "a"]],
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("size_only", [False, True])
+def test_sets_at_the_edges(sets: list[list[str]], size_only: bool) -> None:
+    named = dict(zip(NAMES, sets, strict=False))
+    if sets == [["", "NA"], ["a"]]:
+        assert [own.size for own in tacit.psi(named, "id", size_only=size_only).values()] == [0, 0]
+    else:
+        check(named, "all", size_only)
+        check(named, "bob", size_only)
+
+
+def residues(count: int) -> list[str]:
+    """Identifiers whose hashes the thesis's group can bear: residues below P, where every key is a bijection."""
+    found = [f"{k}" for k in range(6 * count)]
+    numbers = {v: int.from_bytes(Thesis().hash([v.encode()], b""), "big") for v in found}
+    return [v for v, x in numbers.items() if x < P and pow(x, Q, P) == 1][:count]
+
+
+@pytest.mark.parametrize(("parties", "learns", "size_only"), [(2, "all", False), (2, "bob", True), (3, "all", False)])
+@pytest.mark.parametrize("group", ["modp2048", "thesis"])
+def test_other_groups_give_the_same(group: str, parties: int, learns: str, size_only: bool) -> None:
+    people = residues(9)
+    assert len(people) == 9
+    sets = {name: people[place : 6 + place] for place, name in enumerate(NAMES[:parties])}
+    check(sets, learns, size_only, group=group)
+
+
+def test_many_batches_flow_without_a_deadlock(monkeypatch: pytest.MonkeyPatch, wire: Wire) -> None:
+    monkeypatch.setattr(psi, "BATCH", 7)
+    rows = 7 * (2 * WINDOW + 3)  # more than a link keeps, and a batch that is just full
+    for extra in (0, 1, 6):
+        for parties, learns, size_only in ((2, "all", False), (2, "bob", True), (3, "all", False), (4, "carol", False)):
+            texts = [str(k) for k in range(rows + extra)]
+            sets = {name: [*texts, name] if place else texts for place, name in enumerate(NAMES[:parties])}
+            wire.messages.clear()
+            asyncio.run(within(60, asyncio.to_thread(check, sets, learns, size_only)))
+            assert max(len(raw) for raw in wire.of("set")) == 7 * 32
+            assert len(wire.of("set", "alice", "bob")) >= 2 * WINDOW
+
+
+async def within(seconds: float, work: Awaitable[Any]) -> Any:
+    async with asyncio.timeout(seconds):
+        return await work
+
+
+def test_batches_cover_all_and_overlap_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psi, "BATCH", 7)
+    for count in range(30):
+        found = list(batches(count))
+        assert [place for one in found for place in range(count)[one]] == list(range(count))
+        assert all(one.stop - one.start == 7 for one in found[:-1])
+
+
+# what is sent
+
+
+def test_the_published_example_goes_over_the_wire_number_by_number(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Section 3.1 of the thesis; its lists are sorted, ours are shuffled."""
+    keys = {"alice": 2671390701970302872, "bob": 325637035052474817}
+    drawn: list[int] = []
+    make = Party.__init__
+
+    def create(self: Party, me: str, *rest: Any) -> None:
+        drawn.append(keys[me])
+        make(self, me, *rest)
+
+    monkeypatch.setattr(Party, "__init__", create)
+    monkeypatch.setattr(Thesis, "draw_key", lambda _: drawn.pop().to_bytes(8, "big"))
+    alice = ["12345678A", "87654321B", "54321678C", "67891234D"]
+    bob = ["67891234D", "22222222Y", "54321678C", "11111111X"]
+    found = tacit.psi({"alice": alice, "bob": bob}, "nin", group="thesis", spelling={"case": "keep"}, threads=1)
+    y_a = {4037654302475096183, 7215131381927850152, 7524770399191986516, 4530009952158919715}
+    y_b = {709144700394714309, 1186382732300108902, 683568481448076414, 3441729271243177027}
+    both_a = {5211193962823641457, 7666888661095677275, 4407230382765344063, 3478216981347847458}
+    both_b = {3478216981347847458, 7666888661095677275, 8512757503240690236, 6052532624285366477}
+    sent = {name: b"".join(wire.of("set", name)) for name in ("alice", "bob")}
+    assert {int.from_bytes(y, "big") for y in pieces(sent["alice"], 8)} == y_a
+    assert {int.from_bytes(y, "big") for y in pieces(sent["bob"], 8)} == y_b
+
+    seal = Deal(TERMS, {}, bytes.fromhex(found["alice"].session)).seal
+    for sender, both in (("bob", both_a), ("alice", both_b)):
+        returned = b"".join(wire.of("tags", sender))
+        length = len(returned) // 4
+        assert set(pieces(returned, length)) == {make_tags(z.to_bytes(8, "big"), 8, seal, length) for z in both}
+    assert {alice[row] for row in found["alice"].rows} == {"67891234D", "54321678C"}
+    assert [bob[row] for row in found["bob"].rows] == [alice[row] for row in found["alice"].rows]
+
+
+def test_no_two_sessions_have_anything_in_common(wire: Wire, keys: list[bytes]) -> None:
+    people = [str(k) for k in range(60)]
+    seen: list[set[bytes]] = []
+    for _ in range(2):
+        wire.messages.clear()
+        tacit.psi({"alice": people, "bob": people}, "id", threads=1)
+        length = len(b"".join(wire.of("tags", "bob"))) // 60
+        elements = pieces(b"".join(wire.of("set")), 32)
+        seen.append({*elements, *pieces(b"".join(wire.of("tags")), length)})
+        assert len(elements) == len(set(elements)) == 120
+    assert not seen[0] & seen[1]
+    assert len(set(keys)) == 4
+
+
+def test_hashes_depend_on_the_session_and_tags_on_it_too() -> None:
+    one, other = (Deal(TERMS, {"alice": 1, "bob": 1}, bytes([k]) * 32) for k in (1, 2))
+    assert one.tag != other.tag
+    assert one.seal != other.seal
+    assert one.seal != one.session
+    renamed = Deal(Terms(TERMS.parties, TERMS.group, "other", Spelling()), one.sizes, one.session)
+    assert renamed.tag != one.tag
+
+
+def test_every_session_has_another_name() -> None:
+    sets = {"alice": ["a"], "bob": ["a"]}
+    assert len({tacit.psi(sets, "id")["bob"].session for _ in range(3)}) == 3
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_elements_are_sent_in_a_random_order(parties: int, wire: Wire, keys: list[bytes], monkeypatch: Any) -> None:
+    """Sixty elements are in their table's order, or in the one of the last time, once in 60! times."""
+    people = [str(k) for k in range(60)]
+    orders: list[list[int]] = []
+    tags: list[bytes] = []
+    hashed = Ristretto255.encrypt_hashed
+
+    def remember(self: Ristretto255, identifiers: Sequence[bytes], tag: bytes, key: bytes) -> bytes:
+        orders.append([int(one) for one in identifiers])
+        tags.append(tag)
+        return hashed(self, identifiers, tag, key)
+
+    monkeypatch.setattr(Ristretto255, "encrypt_hashed", remember)
+    tacit.psi(dict.fromkeys(NAMES[:parties], people), "id", threads=1)
+    assert all(sorted(order) == list(range(60)) for order in orders)
+    assert len({tuple(order) for order in [*orders, range(60)]}) == parties + 1
+    assert len(set(tags)) == 1
+
+
+def test_shuffles_are_permutations_of_which_each_is_as_likely() -> None:
+    counts = Counter(tuple(shuffled(3).tolist()) for _ in range(1200))
+    assert len(counts) == 6
+    assert all(130 < count < 270 for count in counts.values())  # 200 +- 5 standard deviations
+    assert shuffled(0).tolist() == []
+
+
+@pytest.mark.parametrize("learns", ["all", "alice"])
+def test_of_two_who_learn_the_size_the_tags_come_back_sorted(learns: str, wire: Wire, monkeypatch: Any) -> None:
+    monkeypatch.setattr(psi, "BATCH", 7)
+    people = [str(k) for k in range(50)]
+    tacit.psi({"alice": people[:30], "bob": people[10:]}, "id", learns=learns, size_only=True)
+    for sender, count in [("bob", 30), *([("alice", 40)] if learns == "all" else [])]:
+        raw = b"".join(wire.of("tags", sender))
+        tags = pieces(raw, len(raw) // count)
+        assert len(tags) == count
+        assert tags == sorted(tags)
+    assert bool(wire.of("tags", "alice")) is (learns == "all")
+    assert not wire.of("places")
+
+
+def test_of_two_who_learn_rows_the_tags_come_back_in_the_order_of_the_elements(wire: Wire, keys: list[bytes]) -> None:
+    people = [str(k) for k in range(30)]
+    session = tacit.psi({"alice": people, "bob": people}, "id", learns="alice", threads=1)["alice"].session
+    assert not wire.of("tags", "alice")  # who does not learn gets nothing but elements
+    seal = Deal(TERMS, {}, bytes.fromhex(session)).seal
+    sent, returned = b"".join(wire.of("set", "alice")), b"".join(wire.of("tags", "bob"))
+    length = len(returned) // 30
+    assert any(make_tags(Ristretto255().encrypt(sent, key), 32, seal, length) == returned for key in keys)
+
+
+@pytest.mark.parametrize(("learns", "size_only"), [("all", False), ("carol", False), ("all", True), ("carol", True)])
+def test_of_several_each_hears_no_more_than_it_is_told_to(
+    learns: str, size_only: bool, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages by receiver: elements of others under at least one other key, then only what its part needs."""
+    monkeypatch.setattr(psi, "BATCH", 7)
+    names, rows = NAMES[:4], 20
+    people = [str(k) for k in range(rows)]
+    sets = {name: people[place:] for place, name in enumerate(names)}  # 17 in common
+    session = tacit.psi(sets, "id", learns=learns, size_only=size_only, threads=1)["carol"].session
+    terms = Terms(names, Ristretto255(), "id", Spelling(), learner=None if learns == "all" else learns)
+    deal = Deal(terms, {name: len(own) for name, own in sets.items()}, bytes.fromhex(session))
+    collector = "alice" if learns == "all" else "carol"
+    assert deal.collector == collector
+    assert deal.holders == {"alice": "dora", "bob": "alice", "carol": "bob", "dora": "carol"}
+    for place, name in enumerate(names):
+        before, after = names[place - 1], names[(place + 1) % 4]
+        heard = wire.names(name)
+        elements = {key for key in heard if key.startswith("set")}
+        assert elements == {f"set {other}" for other in range(4) if other != place}
+        assert {one.sender for one in wire.messages if one.receiver == name and one.name.startswith("set")} == {before}
+        expected = set(elements)
+        if name == collector:
+            expected |= {f"tags {names.index(owner)}" for owner, holder in deal.holders.items() if holder != name}
+        elif size_only:
+            expected |= {"size"} if learns == "all" else set()
+        elif learns in ("all", after):  # it holds the set of one who learns
+            expected |= {"size", "common"}
+        if not size_only and learns in ("all", name):
+            expected |= {"count", "places"}
+        assert set(heard) == expected, name
+    length = deal.tag_length
+    for owner, holder in deal.holders.items():
+        raw = b"".join(one.data for one in wire.messages if one.name == f"tags {names.index(owner)}")
+        assert (raw == b"") is (holder == collector)
+        assert pieces(raw, length) == sorted(set(pieces(raw, length)))
+    for name in names:
+        shared = pieces(b"".join(wire.of("common", receiver=name)), length)
+        assert shared == sorted(shared)
+        assert len(shared) in (0, 17)
+    assert all(int.from_bytes(raw, "big") == 17 for raw in wire.of("size") + wire.of("count"))
+
+
+def test_elements_travel_around_the_ring_under_new_keys_in_the_order_in_which_they_came(
+    wire: Wire, keys: list[bytes]
+) -> None:
+    tacit.psi({name: [name, "x", "y"] for name in NAMES[:3]}, "id", threads=1)
+    for place, name in enumerate(NAMES[:3]):
+        way = [one for one in wire.messages if one.name == f"set {place}"]
+        assert [(one.sender, one.receiver) for one in way] == [
+            (name, NAMES[(place + 1) % 3]),
+            (NAMES[(place + 1) % 3], NAMES[(place + 2) % 3]),
+        ]
+        assert any(Ristretto255().encrypt(way[0].data, key) == way[1].data for key in keys)
+    assert len({one.data for one in wire.messages if one.name.startswith("set")}) == 6
+
+
+def test_progress_is_that_of_all_parties_together() -> None:
+    events: list[Event] = []
+    sets = {name: [str(k) for k in range(5 + place)] for place, name in enumerate(NAMES[:3])}
+    tacit.psi(sets, "id", on_event=events.append, threads=1)
+    told = [event for event in events if isinstance(event, Advanced)]
+    assert [event.done for event in told] == sorted(event.done for event in told)
+    assert {event.total for event in told} == {3 * 18}
+    assert told[-1].done == 54
+
+
+# what is not to be shown
+
+
+TERMS = Terms(("alice", "bob"), Ristretto255(), "id", Spelling())
+
+
+def test_nothing_secret_shows_itself() -> None:
+    deal = Deal(TERMS, {"alice": 2, "bob": 2}, bytes(32))
+    with ThreadPoolExecutor(1) as pool:
+        party = Party("alice", [b"hidden-7", b"hidden-8"], deal, pool, 1)
+    found = tacit.psi({"alice": ["hidden-7", "hidden-8"], "bob": ["hidden-8"]}, "id")["alice"]
+    for text in map(repr, (party, deal, found, Found(1, np.array([4711])))):
+        assert "hidden" not in text
+        assert "4711" not in text
+        assert "rows" not in text.replace("reveal='rows'", "")
+        assert party.key.hex() not in text
+        assert repr(party.key) not in text
+        assert deal.seal.hex() not in text
+
+
+# liars
+
+Change = Callable[[str, bytes], Sequence[bytes]]
+
+
+class Tampering:
+    """A link on which a liar changes what it sends."""
+
+    def __init__(self, link: Link, change: Change) -> None:
+        self.link, self.change, self.peer = link, change, link.peer
+
+    async def send(self, name: str, data: bytes) -> None:
+        for changed in self.change(name, bytes(data)):
+            await self.link.send(name, changed)
+
+    async def receive(self, name: str) -> bytes:
+        return await self.link.receive(name)
+
+
+def session(
+    liar: str,
+    change: Change,
+    parties: int = 2,
+    reveal: Any = "rows",
+    learns: str | None = None,
+    *,
+    patience: float = 30.0,
+) -> dict[str, Exception]:
+    """The errors of honest parties in a session with one liar."""
+    names = NAMES[:parties]
+    terms = Terms(names, Ristretto255(), "id", Spelling(), reveal, learns)
+    errors: dict[str, Exception] = {}
+
+    def program(me: str, pool: ThreadPoolExecutor) -> Any:
+        async def run(links: Mapping[str, Any]) -> Found:
+            own = {peer: Tampering(link, change) for peer, link in links.items()} if me == liar else links
+            try:
+                values = [b"hidden-0", b"hidden-1", b"hidden-2", f"hidden-{me}".encode()]
+                deal = await agree(own, me, terms, 4)  # type: ignore[arg-type]
+                return await intersect(Party(me, values, deal, pool, 1), own)  # type: ignore[arg-type]
+            except Exception as error:
+                if me != liar:
+                    errors.setdefault(me, error)
+                raise
+
+        return run
+
+    async def talk() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            await converse({me: program(me, pool) for me in names}, purpose="psi", timing=Timing(answer=patience))
+
+    with pytest.raises(ChannelError):
+        asyncio.run(within(60, talk()))
+    return errors
+
+
+def told(errors: dict[str, Exception], pattern: str, keys: Sequence[bytes] = ()) -> None:
+    """An honest party says what is wrong, in a line that holds nothing of its data."""
+    texts = [str(error) for error in errors.values()]
+    assert any(pattern in text for text in texts), texts
+    for error in errors.values():
+        assert isinstance(error, ChannelError)
+        text = str(error)
+        assert text.count("\n") == 0
+        assert len(text) < 400
+        assert not any(word in text for word in ("hidden", "Traceback", *(key.hex() for key in keys)))
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "FAREWELL", 0.05)
+
+
+def changing(name: str, *new: Callable[[bytes], bytes]) -> Change:
+    """Sends these in place of each message of that name."""
+    return lambda given, data: [one(data) for one in new] if given.split()[0] == name else [data]
+
+
+ELEMENTS = {
+    "an element twice": (lambda raw: raw[:32] * 2 + raw[64:], "bob sent an element twice"),
+    "the identity": (lambda raw: raw[:64] + bytes(32) + raw[96:], "is the identity"),
+    "what is no point": (lambda raw: b"\xff" * 32 + raw[32:], "is not a canonical encoding"),
+    "part of an element": (lambda raw: raw[:-1], "sent 127 bytes where 4 elements are due"),
+    "too few elements": (lambda raw: raw[:-32], "sent 96 bytes where 4 elements are due"),
+    "too many elements": (lambda raw: raw + raw[:32], "sent 160 bytes where 4 elements are due"),
+    "nothing": (lambda _: b"", "sent 0 bytes where 4 elements are due"),
+}
+TAGS = {
+    "a tag twice": (lambda raw: raw[: len(raw) // 4] * 2 + raw[len(raw) // 2 :], "twice"),
+    "part of a tag": (lambda raw: raw[:-1], "bytes where 4 of"),
+    "too few tags": (lambda raw: raw[len(raw) // 4 :], "bytes where 4 of"),
+    "too many tags": (lambda raw: raw * 2, "bytes where 4 of"),
+    "nothing": (lambda _: b"", "sent 0 bytes where 4 of"),
+}
+COUNTS = {
+    "more than there are": (lambda _: (5).to_bytes(8, "big"), "more in common than the 4 of the smallest set"),
+    "a huge number": (lambda _: b"\xff" * 8, "more in common than the 4 of the smallest set"),
+    "a longer number": (lambda _: bytes(8) + b"\3", "sent no number"),
+    "nothing": (lambda _: b"", "sent no number"),
+}
+PLACES = {
+    "a place twice": (lambda raw: raw[:4] * 2 + raw[8:], "not those of 3 different elements of our set"),
+    "a place beyond the end": (lambda raw: raw[:8] + b"\4\0\0\0", "not those of 3 different elements of our set"),
+    "part of a place": (lambda raw: raw[:-1], "sent 11 bytes where 3 of 4 are due"),
+    "too few": (lambda raw: raw[4:], "sent 8 bytes where 3 of 4 are due"),
+    "too many": (lambda raw: raw * 2, "sent 24 bytes where 3 of 4 are due"),
+}
+COMMON = {
+    "a tag twice": (lambda raw: raw[: len(raw) // 3] * 2 + raw[-(len(raw) // 3) :], "the same twice"),
+    "a tag that is not common": (lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]), "what not all sets have"),
+}
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+@pytest.mark.parametrize("lie", ELEMENTS)
+def test_what_is_no_set_is_told(lie: str, parties: int, keys: list[bytes]) -> None:
+    change, said = ELEMENTS[lie]
+    told(session("bob", changing("set", change), parties), said if lie != "an element twice" else "twice", keys)
+
+
+@pytest.mark.parametrize("lie", TAGS)
+@pytest.mark.parametrize("reveal", ["rows", "size"])
+@pytest.mark.parametrize("parties", [2, 3])
+def test_what_are_no_tags_is_told(lie: str, reveal: str, parties: int) -> None:
+    change, said = TAGS[lie]
+    told(session("bob", changing("tags", change), parties, reveal), said)
+
+
+@pytest.mark.parametrize(
+    ("name", "liar", "reveal"), [("size", "alice", "size"), ("size", "alice", "rows"), ("count", "bob", "rows")]
+)
+@pytest.mark.parametrize("lie", COUNTS)
+def test_a_number_that_cannot_be_is_told(lie: str, name: str, liar: str, reveal: str) -> None:
+    change, said = COUNTS[lie]
+    told(session(liar, changing(name, change), 3, reveal), said)
+
+
+@pytest.mark.parametrize("lie", PLACES)
+def test_places_that_cannot_be_are_told(lie: str) -> None:
+    change, said = PLACES[lie]
+    told(session("bob", changing("places", change), 3), said)
+
+
+@pytest.mark.parametrize("lie", COMMON)
+def test_a_collector_that_lies_is_told_and_not_the_holder_blamed(lie: str) -> None:
+    change, said = COMMON[lie]
+    told(session("alice", changing("common", change), 3), f"alice sent as common {said}" if "what" in said else said)
+
+
+def test_who_sends_an_element_twice_gets_no_sizes_back(wire: Wire) -> None:
+    """Sorted tags, one of them twice: they would tell which element that is."""
+    for learns in (None, "bob"):
+        wire.messages.clear()
+        errors = session("bob", changing("set", lambda raw: raw[:32] * 2 + raw[64:]), 2, "size", learns)
+        told(errors, "bob sent an element twice")
+        assert not wire.of("tags", "alice")
+
+
+@pytest.mark.parametrize("name", ["set", "tags"])
+def test_who_falls_silent_is_told(name: str) -> None:
+    told(session("bob", changing(name), patience=1.0), "bob is there, and has not sent")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\xff\xfe",
+        b"null",
+        b"[]",
+        b"7",
+        b'"terms"',
+        b"{}",
+        b"[" * 50000,
+        b'{"size": ' + b"9" * 5000 + b"}",
+        b" " * (1 << 17),
+        b"{" + b'"a": 1, ' * 20000 + b'"b": 1}',
+    ],
+    ids=lambda raw: repr(raw[:12]),
+)
+def test_terms_that_are_none_are_told(raw: bytes) -> None:
+    told(session("bob", changing("terms", lambda _: raw)), "bob sent terms that this version does not understand")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("size", value) for value in (True, -1, 1 << 32, 4.0, "4", None, [4], 1e300)]
+    + [("nonce", value) for value in (None, "", "0" * 63, "0" * 65, 7, ["0"] * 64)],
+)
+def test_sizes_and_nonces_that_cannot_be_are_told(key: str, value: Any) -> None:
+    def change(raw: bytes) -> bytes:
+        return json.dumps(json.loads(raw) | {key: value}).encode()
+
+    told(session("bob", changing("terms", change)), "bob sent terms that this version does not understand")
+
+
+@pytest.mark.parametrize(
+    ("key", "missing"),
+    [(key, missing) for key in WORDS for missing in (True, False) if (key, missing) != ("learner", True)],
+)
+def test_terms_that_differ_are_told_by_the_setting_that_differs(key: str, missing: bool) -> None:
+    def change(raw: bytes) -> bytes:
+        said = json.loads(raw)
+        del said[key]
+        return json.dumps(said if missing else said | {key: "other\n\u202e" * 1000}).encode()
+
+    told(session("bob", changing("terms", change)), f"alice and bob differ in {WORDS[key]}: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"group": Group.build("modp2048")}, "differ in --group: 'ristretto255' and 'modp2048'"),
+        ({"column": "nif"}, "so give all sides the same --as NAME: 'id' and 'nif'"),
+        ({"spelling": Spelling(case="keep")}, "differ in --unicode, --case and --spaces: "),
+        ({"reveal": "size"}, "differ in --size-only: 'rows' and 'size'"),
+        ({"learner": "bob"}, "differ in --learns: nothing (null) and 'bob'"),
+        ({"parties": ("bob", "alice")}, "differ in parties, in the order of the consortium file"),
+    ],
+)
+def test_parties_with_other_settings_part_before_anything_is_sent(options: Any, said: str, wire: Wire) -> None:
+    same: dict[str, Any] = {
+        "parties": ("alice", "bob"),
+        "group": Ristretto255(),
+        "column": "id",
+        "spelling": Spelling(),
+    }
+    errors: list[str] = []
+
+    def program(me: str, terms: Terms) -> Any:
+        async def run(links: Mapping[str, Link]) -> None:
+            try:
+                await agree(links, me, terms, 1)
+            except ChannelError as error:
+                errors.append(str(error))
+                raise
+
+        return run
+
+    both = {"alice": program("alice", Terms(**same)), "bob": program("bob", Terms(**same | options))}
+    with pytest.raises(ChannelError):
+        asyncio.run(converse(both, purpose="psi"))
+    assert any(said in error for error in errors if error.startswith("alice and bob"))
+    assert not wire.messages
+
+
+def test_terms_need_parties_and_one_of_them_to_learn() -> None:
+    for parties in ((), ("alice",)):
+        with pytest.raises(StudyError, match="needs two parties or more, got"):
+            Terms(parties, Ristretto255(), "id", Spelling())
+    with pytest.raises(StudyError, match="'carol' cannot learn the result: the parties are alice, bob"):
+        Terms(("alice", "bob"), Ristretto255(), "id", Spelling(), "rows", "carol")
+    with pytest.raises(StudyError, match=f"at most {MOST_PARTIES} parties"):
+        Terms(tuple(map(str, range(MOST_PARTIES + 1))), Ristretto255(), "id", Spelling())
+
+
+def test_more_identifiers_than_can_be_counted_are_refused() -> None:
+    with pytest.raises(StudyError, match="4294967296 identifiers are too many; at most 4294967295"):
+        asyncio.run(agree({}, "alice", TERMS, 1 << 32))
+
+
+@pytest.mark.parametrize("name", ["münchen", "x" * 63, "a b", "日本"])
+def test_parties_may_have_any_name(name: str) -> None:
+    check({name: ["a", "b"], "bob": ["b"], "carol": ["c", "b"]}, "all", False)
+    check({name: ["a", "b"], "bob": ["b"]}, name, True)
+
+
+def test_as_many_parties_as_are_allowed_can_be_compared() -> None:
+    found = tacit.psi({f"p{k}": ["a", str(k)] for k in range(MOST_PARTIES)}, "id", threads=1, group="thesis")
+    assert {own.size for own in found.values()} == {1}
