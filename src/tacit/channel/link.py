@@ -143,7 +143,7 @@ class Link:
             while sent.sent and sent.sent[0].number < frame.number:
                 sent.sent.popleft()
         elif frame.kind is Kind.REFUSED:
-            raise ChannelError(frame.data[:500].decode("utf-8", "replace"))
+            raise ChannelError(frame.words)
         elif frame.kind is Kind.BYE:
             self.closing = True
         elif frame.kind is Kind.HELLO:
