@@ -30,14 +30,20 @@ class Connection:
 
     async def read(self) -> Frame:
         """The next frame; ConnectionError where the stream ended."""
-        try:
-            header = Header.parse(await self.reader.readexactly(HEADER.size), self.largest)
-            rest = await self.reader.readexactly(header.name_length + header.length)
-        except asyncio.IncompleteReadError:
-            raise ConnectionResetError("the other side closed it") from None
-        self.received += HEADER.size + len(rest)
-        self.heard = time.monotonic()
-        return header.frame(rest)
+        header = Header.parse(await self._read(HEADER.size), self.largest)
+        return header.frame(await self._read(header.name_length + header.length))
+
+    async def _read(self, count: int) -> bytes:
+        """So many bytes; each part that comes is a sign of life, since a large frame may be long on its way."""
+        parts = []
+        while count:
+            if not (part := await self.reader.read(count)):
+                raise ConnectionResetError("the other side closed it")
+            self.received += len(part)
+            self.heard = time.monotonic()
+            count -= len(part)
+            parts.append(part)
+        return b"".join(parts)
 
     def put(self, frame: Frame) -> None:
         """Hands over a frame at once, in order; `drain` waits until the stream takes more."""
