@@ -60,12 +60,14 @@ class Connection:
 
     async def refuse(self, why: str) -> None:
         """Ends it with a reason; what still comes is read and dropped, or the reason could get lost on its way."""
-        with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(1):
-                await self.write(Frame(Kind.REFUSED, data=why[:500].encode()))
-                while await self.reader.read(1 << 16):
-                    pass
-        self.abort()
+        try:
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(1):
+                    await self.write(Frame(Kind.REFUSED, data=why[:500].encode()))
+                    while await self.reader.read(1 << 16):
+                        pass
+        finally:
+            self.abort()
 
     def abort(self) -> None:
         """Ends it now; whoever reads or writes gets a ConnectionError."""
