@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 from tacit.channel.frames import HEADER, LARGEST, Frame, Header, Kind
 
+PART = 1 << 18  # bytes of a frame that are read at a time
+
 
 class Reader(Protocol):
     """What a connection reads from; asyncio's StreamReader is one."""
@@ -37,15 +39,21 @@ class Connection:
 
     async def read(self) -> Frame:
         """The next frame; ConnectionError where the stream ended."""
-        try:
-            header = Header.parse(await self.reader.readexactly(HEADER.size), self.largest)
-            name = await self.reader.readexactly(header.name_length)
-            data = await self.reader.readexactly(header.length)
-        except asyncio.IncompleteReadError:
-            raise ConnectionResetError("the other side closed it") from None
-        self.received += HEADER.size + len(name) + len(data)
-        self.heard = time.monotonic()
-        return header.frame(name, data)
+        header = Header.parse(await self._read(HEADER.size), self.largest)
+        return header.frame(await self._read(header.name_length), await self._read(header.length))
+
+    async def _read(self, count: int) -> bytes:
+        """So many bytes; each part that comes is a sign of life, since a large frame may be long on its way."""
+        parts = []
+        while count:
+            try:
+                parts.append(await self.reader.readexactly(min(count, PART)))
+            except asyncio.IncompleteReadError:
+                raise ConnectionResetError("the other side closed it") from None
+            self.received += len(parts[-1])
+            self.heard = time.monotonic()
+            count -= len(parts[-1])
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def put(self, frame: Frame) -> None:
         """Hands over a frame at once, in order; `drain` waits until the stream takes more."""
@@ -62,12 +70,14 @@ class Connection:
 
     async def refuse(self, why: str) -> None:
         """Ends it with a reason; what still comes is read and dropped, or the reason could get lost on its way."""
-        with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(1):
-                await self.write(Frame(Kind.REFUSED, data=why[:500].encode()))
-                while await self.reader.read(1 << 16):
-                    pass
-        self.abort()
+        try:
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(1):
+                    await self.write(Frame(Kind.REFUSED, data=why[:500].encode()))
+                    while await self.reader.read(1 << 16):
+                        pass
+        finally:
+            self.abort()
 
     def abort(self) -> None:
         """Ends it now; whoever reads or writes gets a ConnectionError."""

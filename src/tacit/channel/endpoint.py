@@ -10,17 +10,18 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from tacit.channel import greeting
 from tacit.channel.connection import Carrier, Connection
-from tacit.channel.frames import ChannelError, Frame, Kind, VersionError
+from tacit.channel.frames import LARGEST, ChannelError, Frame, Kind, VersionError
 from tacit.channel.greeting import Hello
 from tacit.channel.link import Link, RestartError
 from tacit.channel.tasks import stop
-from tacit.core.events import Noted, OnEvent, Warned, ignore
+from tacit.core.events import Event, Noted, OnEvent, Warned, ignore
 
 T = TypeVar("T")
 Program = Callable[[Mapping[str, Link]], Awaitable[T]]
@@ -66,12 +67,13 @@ class Endpoint:
         """
         self._again, self._end = asyncio.Event(), asyncio.get_running_loop().create_future()
         self._left = dict.fromkeys(self.links, time.monotonic())  # since when each peer is away
-        await self.carrier.listen(self._welcome, self._complain)
+        await self.carrier.listen(lambda connection: self._guard(self._welcome, connection), self._complain)
         dialled = [peer for peer in self.links if self.carrier.dials(peer)]
-        tasks = [asyncio.create_task(work) for work in (self._watch(), *map(self._keep_dialling, dialled))]
-        for peer in self.links.keys() - dialled:
-            self.on_event(Noted(f"waiting for {peer} at {self.carrier.where(peer)}"))
+        tasks = [asyncio.create_task(self._guard(self._keep_dialling, peer)) for peer in dialled]
+        tasks.append(asyncio.create_task(self._guard(self._watch)))
         try:
+            for peer in self.links.keys() - dialled:
+                self._tell(Noted(f"waiting for {peer} at {self.carrier.where(peer)}"))
             result = await self._attempts(program, conclude)
         except BaseException as error:
             await self._close(tasks, Frame(Kind.REFUSED, data=self._last_words(error).encode()))
@@ -120,13 +122,14 @@ class Endpoint:
                 return self._fail(f"{peer} at {self.carrier.where(peer)} {error}")
             except (OSError, TimeoutError):
                 if not told:
-                    self.on_event(Noted(f"waiting for {peer} to answer at {self.carrier.where(peer)}"))
+                    self._tell(Noted(f"waiting for {peer} to answer at {self.carrier.where(peer)}"))
                 told = True
             await asyncio.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
             pause = min(2 * pause, LONGEST)
 
     async def _greet(self, connection: Connection, link: Link) -> bool:
         """The side that dials speaks second, since a refusal may come first. Whether the connection can be used."""
+        connection.largest = greeting.LONGEST
         try:
             async with asyncio.timeout(self.timing.greeting):
                 if (first := await connection.read()).kind is Kind.REFUSED:
@@ -138,9 +141,10 @@ class Endpoint:
         except VersionError:
             await connection.refuse("another version")
             raise
-        except (ChannelError, OSError, TimeoutError):
+        except BaseException:  # a cancellation too, or nobody would close it
             connection.abort()
             raise
+        connection.largest = LARGEST
         self._heed(link, reply)
         if reply.epoch < self.epoch or epoch > reply.epoch:
             connection.abort()  # the other side has to hear of the new epoch first
@@ -150,6 +154,7 @@ class Endpoint:
 
     async def _welcome(self, connection: Connection) -> None:
         """The side that listens: whoever is wrong here is told why, and the others are not disturbed."""
+        connection.largest = greeting.LONGEST
         try:
             async with asyncio.timeout(self.timing.greeting):
                 await connection.write(Frame(Kind.BEAT))
@@ -161,7 +166,7 @@ class Endpoint:
         except (OSError, TimeoutError):
             self._complain(f"{connection.peer} at {connection.place} connected and did not say who it is")
             return connection.abort()
-        link = self.links[hello.sender]
+        link, connection.largest = self.links[hello.sender], LARGEST
         self._heed(link, hello)
         connection.put(self._hello(link.peer))
         link.attach(connection, hello.process)
@@ -180,7 +185,7 @@ class Endpoint:
         if epoch == self.epoch:
             return
         if anew:
-            self.on_event(Warned(f"{link.peer} has started anew; starting over with it"))
+            self._tell(Warned(f"{link.peer} has started anew; starting over with it"))
         self.epoch = epoch
         for other in self.links.values():
             other.reset(RestartError(f"{link.peer} has started anew"))
@@ -188,7 +193,7 @@ class Endpoint:
 
     async def _attend(self, link: Link, connection: Connection) -> None:
         back = self._left.pop(link.peer, None) is not None and link.reason
-        self.on_event(Noted(f"{link.peer} is back" if back else f"connected to {link.peer} at {connection.place}"))
+        self._tell(Noted(f"{link.peer} is back" if back else f"connected to {link.peer} at {connection.place}"))
         try:
             await connection.drain()
             await link.attend(connection)
@@ -206,7 +211,7 @@ class Endpoint:
         self._left[link.peer] = time.monotonic()
         if not link.closing:
             wait = f"waiting up to {self.timing.away:g} s for it to come back"
-            self.on_event(Warned(f"lost the connection to {link.peer} ({reason}); {wait}"))
+            self._tell(Warned(f"lost the connection to {link.peer} ({reason}); {wait}"))
 
     async def _watch(self) -> None:
         """Signs of life, and what their absence means."""
@@ -230,11 +235,28 @@ class Endpoint:
         self._complaints += 1
         if self._complaints <= COMPLAINTS:
             more = "; further ones are refused in silence" if self._complaints == COMPLAINTS else ""
-            self.on_event(Warned(text + more))
+            self._tell(Warned(text + more))
+
+    def _tell(self, event: Event) -> None:
+        """An error of whoever listens, such as a pipe that nobody reads, must not look like one of the network."""
+        try:
+            self.on_event(event)
+        except Exception as error:
+            self._stop(error)
+
+    async def _guard(self, work: Callable[..., Coroutine[Any, Any, None]], *inputs: Any) -> None:
+        """Work in the background: an error in it ends the conversation, or nobody would hear of it."""
+        try:
+            await work(*inputs)
+        except Exception as error:
+            self._stop(error)
 
     def _fail(self, text: str) -> None:
+        self._stop(ChannelError(text))
+
+    def _stop(self, error: Exception) -> None:
         if not self._end.done():
-            self._end.set_exception(ChannelError(text))
+            self._end.set_exception(error)
 
     def _last_words(self, error: BaseException) -> str:
         """What peers may hear of an error: nothing that could hold data."""

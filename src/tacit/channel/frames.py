@@ -49,6 +49,18 @@ class Frame:
     number: int = 0
     data: bytes = b""
 
+    def __post_init__(self) -> None:
+        if not self.name.isascii() or len(self.name) > LONGEST_NAME or len(self.data) > LARGEST:
+            raise ValueError(
+                f"{self.name}: {len(self.data)} bytes; messages have at most {LARGEST}, names {LONGEST_NAME} in ASCII"
+            )
+
+    @property
+    def words(self) -> str:
+        """The data as text: one line, short, and without what could command a terminal."""
+        said = self.data[:500].decode("utf-8", "replace")
+        return " ".join("".join(sign if sign.isprintable() else " " for sign in said).split())
+
     def head(self) -> bytes:
         """What comes before the data.
 
@@ -56,9 +68,11 @@ class Frame:
         b'TACT\\x01\\x02\\x00\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x00\\x00\\x00\\x02a'
         """
         name = self.name.encode("ascii")
-        if len(name) > LONGEST_NAME or len(self.data) > LARGEST:
-            raise ValueError(f"{self.name}: {len(self.data)} bytes; a message has at most {LARGEST}, its name 64")
         return HEADER.pack(MAGIC, VERSION, self.kind, len(name), self.number, len(self.data)) + name
+
+    def encode(self) -> bytes:
+        """All of the frame."""
+        return self.head() + self.data
 
 
 @dataclass(frozen=True)

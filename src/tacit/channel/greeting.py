@@ -27,7 +27,7 @@ class Hello:
     def parse(frame: Frame) -> Hello:
         """What the other side says of itself; GarbageError where it is not a hello."""
         if frame.kind is Kind.REFUSED:
-            raise ChannelError(f"refused us: {frame.data[:500].decode('utf-8', 'replace')}")
+            raise ChannelError(f"refused us: {frame.words}")
         if frame.kind is not Kind.HELLO or len(frame.data) > LONGEST:
             raise GarbageError("did not introduce itself")
         try:

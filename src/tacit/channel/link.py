@@ -87,7 +87,8 @@ class Link:
         self._check()
         data = stream.waiting.popleft()
         stream.taken += 1
-        await self._put(Frame(Kind.TAKEN, name, stream.taken))
+        if self.connection is not None:
+            self.connection.put(Frame(Kind.TAKEN, name, stream.taken))  # no waiting: who is cancelled here has taken it
         return data
 
     async def flush(self) -> None:
@@ -130,20 +131,22 @@ class Link:
     async def attend(self, connection: Connection) -> None:
         """Takes in what comes over the connection until it ends."""
         while self.connection is connection:
-            self._take(await connection.read())
-            self._ring()
+            frame = await connection.read()
+            if self.connection is connection:  # else it was replaced meanwhile, perhaps by one of another attempt
+                self._take(frame)
+                self._ring()
 
     def _take(self, frame: Frame) -> None:
         if frame.kind is Kind.DATA:
             self._take_data(frame)
         elif frame.kind is Kind.TAKEN:
-            sent = self._outgoing.setdefault(frame.name, Outgoing()) if len(self._outgoing) < NAMES else Outgoing()
+            sent = self._outgoing.get(frame.name) or Outgoing()
             if frame.number > sent.next:
                 raise GarbageError(f"says that it took {frame.number} messages {frame.name!r} of {sent.next}")
             while sent.sent and sent.sent[0].number < frame.number:
                 sent.sent.popleft()
         elif frame.kind is Kind.REFUSED:
-            raise ChannelError(frame.data[:500].decode("utf-8", "replace"))
+            raise ChannelError(frame.words)
         elif frame.kind is Kind.BYE:
             self.closing = True
         elif frame.kind is Kind.HELLO:

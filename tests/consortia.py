@@ -1,0 +1,82 @@
+"""A consortium with certificates of every sort, made once per session: alice, bob and carol belong to it."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import ssl
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+
+from tacit.channel import certificates
+from tacit.channel.consortium import Address, Consortium, default_member
+from tacit.channel.tls import Network
+
+LOOPBACK = Address("127.0.0.1", 0)
+PARTIES = ("alice", "bob", "carol")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a party shows, and the authority that it trusts."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+    def network(self, *, listen: Address | None = None, connect: Mapping[str, Address] | None = None) -> Network:
+        return Network(self.ca, self.certificate, self.key, listen=listen, connect=connect or {})
+
+
+@cache
+def folder() -> Path:
+    """`good` holds the consortium, `other` another authority's, `expired` and `early` certificates out of date."""
+    root = Path(tempfile.mkdtemp(prefix="tacit-consortia-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    for name in ("good", "other", "expired", "early"):
+        (root / name).mkdir()
+    certificates.create_authority(root / "good", "heart-study")
+    certificates.create_authority(root / "other", "another-study")
+    for name in ("expired", "early"):
+        for file in ("ca.pem", "ca.key"):
+            shutil.copy(root / "good" / file, root / name / file)
+    now, year = datetime.now(UTC), timedelta(days=365)
+    for party in PARTIES:
+        certificates.issue(root / "good", party)
+        certificates.issue(root / "other", party)
+        certificates.issue(root / "expired", party, days=1, now=now - year)
+        certificates.issue(root / "early", party, days=1, now=now + year)
+    certificates.issue(root / "other", "mallory")
+    consortium = Consortium("heart-study", root / "good" / "ca.pem", {})
+    for party in PARTIES:
+        consortium = consortium.with_member(default_member(party, root / "good"))
+    consortium.write(root / "good" / "consortium.yaml")
+    return root
+
+
+def identity(party: str, of: str = "good") -> Identity:
+    """A party's certificate; it trusts the consortium's authority whoever has signed its own."""
+    root = folder()
+    return Identity(root / "good" / "ca.pem", root / of / f"{party}.pem", root / of / f"{party}.key")
+
+
+def client_context(shown: Identity | None, change: Callable[[ssl.SSLContext], None] = lambda _: None) -> ssl.SSLContext:
+    """A dialler's TLS that is not ours: it may show no certificate, and trusts the consortium's authority."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(folder() / "good" / "ca.pem")
+    if shown is not None:
+        context.load_cert_chain(shown.certificate, shown.key)
+    change(context)
+    return context
+
+
+def server_context(shown: Identity, change: Callable[[ssl.SSLContext], None] = lambda _: None) -> ssl.SSLContext:
+    """A listener's TLS that is not ours: it asks nobody for a certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(shown.certificate, shown.key)
+    change(context)
+    return context

@@ -1,0 +1,314 @@
+"""A link delivers each message once and in order, keeps little, and believes nothing that no honest peer would send."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from loops import run
+
+from tacit.channel.connection import Connection
+from tacit.channel.frames import HEADER, ChannelError, Frame, GarbageError, Header, Kind
+from tacit.channel.link import NAMES, WAITING_BYTES, WINDOW, WINDOW_BYTES, Link, RestartError
+
+
+class Sink:
+    """Keeps what is written, as frames."""
+
+    def __init__(self) -> None:
+        self.raw, self.broken = bytearray(), False
+
+    def write(self, data: bytes, /) -> None:
+        self.raw += data
+
+    async def drain(self) -> None:
+        if self.broken:
+            raise ConnectionResetError
+
+    def abort(self) -> None:
+        self.broken = True
+
+    def frames(self, kind: Kind = Kind.DATA) -> list[Frame]:
+        found, raw = [], bytes(self.raw)
+        while raw:
+            header = Header.parse(raw[: HEADER.size])
+            end = HEADER.size + header.name_length + header.length
+            found.append(header.frame(raw[HEADER.size : end]))
+            raw = raw[end:]
+        return [frame for frame in found if frame.kind is kind]
+
+
+def connect(link: Link) -> tuple[Connection, Sink]:
+    sink = Sink()
+    connection = Connection(asyncio.StreamReader(), sink, link.peer, "here")
+    link.attach(connection, "process")
+    return connection, sink
+
+
+def a_link(answer: float = 5.0) -> Link:
+    return Link("alice", "bob", answer)
+
+
+def data(number: int, name: str = "x", content: bytes = b"") -> Frame:
+    return Frame(Kind.DATA, name, number, content)
+
+
+def taken(number: int, name: str = "x") -> Frame:
+    return Frame(Kind.TAKEN, name, number)
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_a_sender_waits_when_the_window_is_full_and_other_names_do_not() -> None:
+    async def scene() -> None:
+        link = a_link()
+        _, sink = connect(link)
+        sent = 0
+
+        async def send() -> None:
+            nonlocal sent
+            for _ in range(3 * WINDOW):
+                await link.send("x", b"m")
+                sent += 1
+
+        sending = asyncio.create_task(send())
+        await settled()
+        assert sent == len(sink.frames()) == WINDOW
+        await link.send("y", b"goes")  # would wait for ever, were it one window
+        link._take(taken(3))
+        link._ring()
+        await settled()
+        assert sent == WINDOW + 3
+        while sent < 3 * WINDOW:
+            link._take(taken(sent))
+            link._ring()
+            await settled()
+        await sending
+        assert [frame.number for frame in sink.frames() if frame.name == "x"] == list(range(3 * WINDOW))
+
+    run(scene())
+
+
+def test_large_messages_fill_the_window_earlier() -> None:
+    async def scene() -> None:
+        link = a_link()
+        connect(link)
+        await link.send("x", bytes(WINDOW_BYTES))  # one may always go
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await link.send("x", b"")
+        assert [len(frame.data) for frame in link._outgoing["x"].sent] == [WINDOW_BYTES]
+
+    run(scene())
+
+
+def test_what_was_not_taken_goes_over_the_next_connection_and_what_was_taken_does_not() -> None:
+    async def scene() -> None:
+        link = a_link()
+        await link.send("x", b"0")  # before there is any connection
+        _, first = connect(link)
+        await link.send("x", b"1")
+        await link.send("y", b"2")
+        link._take(taken(1))
+        link._take(data(0, "z", b"theirs"))
+        assert await link.receive("z") == b"theirs"
+        _, second = connect(link)
+        assert first.broken
+        assert [frame.data for frame in first.frames()] == [b"0", b"1", b"2"]
+        assert [frame.data for frame in second.frames()] == [b"1", b"2"]
+        assert [(frame.name, frame.number) for frame in second.frames(Kind.TAKEN)] == [("z", 1)]
+
+    run(scene())
+
+
+def test_duplicates_are_dropped() -> None:
+    async def scene() -> None:
+        link = a_link()
+        for number in (0, 1, 0, 1, 2, 1):
+            link._take(data(number, content=bytes([number])))
+        assert [await link.receive("x") for _ in range(3)] == [b"\0", b"\1", b"\2"]
+        link._take(data(2))
+        assert not link._incoming["x"].waiting
+
+    run(scene())
+
+
+def refused(*frames: Frame) -> str:
+    link = a_link()
+    with pytest.raises(GarbageError) as caught:  # noqa: PT012  (the last of many is the one)
+        for frame in frames:
+            link._take(frame)
+    return str(caught.value)
+
+
+def test_a_gap_is_garbage() -> None:
+    assert refused(data(0), data(2)) == "sent message 2 of 'x' before message 1"
+    assert refused(data(2**64 - 1)) == f"sent message {2**64 - 1} of 'x' before message 0"
+
+
+def test_a_peer_that_ignores_the_window_is_garbage() -> None:
+    link = a_link()
+    for number in range(WINDOW):
+        link._take(data(number))
+    with pytest.raises(GarbageError, match="sends on without waiting for us"):
+        link._take(data(WINDOW))
+
+
+def test_a_peer_cannot_fill_our_memory_over_many_names() -> None:
+    content = bytes(WAITING_BYTES // 32)  # one object, so that the test keeps little itself
+    assert refused(*(data(0, f"n{k}", content) for k in range(33))) == "sends on without waiting for us"
+
+
+def test_too_many_names_are_garbage() -> None:
+    assert refused(*(data(0, f"n{k}") for k in range(NAMES + 1))) == f"sent messages of more than {NAMES} names"
+
+
+def test_a_second_hello_is_garbage() -> None:
+    assert refused(Frame(Kind.HELLO)) == "introduced itself twice"
+
+
+@pytest.mark.parametrize("number", [1, 2**64 - 1])
+def test_a_peer_cannot_have_taken_what_was_never_sent(number: int) -> None:
+    assert refused(taken(number)) == f"says that it took {number} messages 'x' of 0"
+
+
+def test_names_of_messages_that_were_never_sent_are_not_kept() -> None:
+    link = a_link()
+    for k in range(10 * NAMES):
+        link._take(taken(0, f"n{k}"))
+    assert len(link._outgoing) <= NAMES
+
+
+def test_as_many_names_can_be_sent_as_can_be_received() -> None:
+    async def scene() -> None:
+        link = a_link()
+        names = [f"n{k}" for k in range(NAMES)]
+        for name in names:
+            await link.send(name, b"")
+        for name in names:
+            link._take(taken(1, name))
+        await link.flush()
+
+    run(scene())
+
+
+def test_a_peer_that_is_there_and_never_answers_is_an_error() -> None:
+    async def scene() -> None:
+        link = a_link(answer=0.02)
+        connect(link)
+        with pytest.raises(ChannelError) as caught:
+            await link.receive("tags")
+        assert str(caught.value) == "bob is there, and has not sent 'tags' within 0.02 s; see what it is doing"
+
+    run(scene())
+
+
+def test_every_call_that_waits_hears_that_the_attempt_is_void() -> None:
+    async def scene() -> None:
+        link = a_link()
+        connect(link)
+        for _ in range(WINDOW):
+            await link.send("x", b"")
+        waiting = [asyncio.create_task(call) for call in (link.send("x", b""), link.receive("y"), link.flush())]
+        await settled()
+        link.reset(RestartError("bob has started anew"))
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(error) for error in found] == [RestartError] * 3
+        with pytest.raises(RestartError):
+            await link.send("x", b"")
+        link.fail(None)
+        _, sink = connect(link)
+        await link.send("x", b"new")
+        assert [(frame.number, frame.data) for frame in sink.frames()] == [(0, b"new")]
+
+    run(scene())
+
+
+def test_a_receiver_that_is_cancelled_loses_no_message() -> None:
+    """The stream is stuck, so that taking a message and saying so takes a while."""
+
+    async def scene() -> None:
+        link = a_link()
+        _, sink = connect(link)
+        stuck = asyncio.Event()
+        sink.drain = stuck.wait  # type: ignore[method-assign, assignment]
+        got = []
+        for number in range(3):
+            link._take(data(number, content=bytes([number])))
+        for _ in range(3):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    got.append(await link.receive("x"))
+        stuck.set()
+        while link._incoming["x"].waiting:
+            got.append(await link.receive("x"))
+        assert got == [b"\0", b"\1", b"\2"]
+
+    run(scene())
+
+
+@pytest.mark.parametrize("cut", [connect, lambda link: link.reset(RestartError("anew"))])
+def test_nothing_is_taken_from_a_connection_that_was_replaced(cut: Callable[[Link], object]) -> None:
+    """Its last frames may have come in before: they belong to an attempt that is over."""
+
+    async def scene() -> None:
+        link = a_link()
+        old, _ = connect(link)
+        attending = asyncio.create_task(link.attend(old))
+        await settled()
+        old.reader.feed_data(data(0, content=b"stale").encode())  # wakes the reader, which runs after us
+        cut(link)
+        await settled()
+        assert attending.done()
+        assert not any(stream.waiting for stream in link._incoming.values())
+
+    run(scene())
+
+
+def test_a_large_message_on_a_slow_line_is_a_sign_of_life() -> None:
+    async def scene() -> None:
+        link = a_link()
+        connection, _ = connect(link)
+        reading = asyncio.create_task(connection.read())
+        raw = data(0, content=bytes(1000)).encode()
+        parts = [raw[start : start + 100] for start in range(0, len(raw), 100)]
+        for part in parts[:-1]:
+            connection.heard = 0.0
+            connection.reader.feed_data(part)
+            await settled()
+            assert connection.heard > 0.0
+        connection.reader.feed_data(parts[-1])
+        assert (await reading).data == bytes(1000)
+
+    run(scene(), limit=2)
+
+
+def test_bytes_are_counted_over_all_connections() -> None:
+    async def scene() -> None:
+        link = a_link()
+        _, first = connect(link)
+        await link.send("x", b"abc")
+        link.detach("test")
+        _, second = connect(link)
+        assert link.sent == len(first.raw) + len(second.raw)
+
+    run(scene())
+
+
+def test_a_broken_connection_does_not_disturb_a_sender() -> None:
+    async def scene() -> None:
+        link = a_link()
+        _, sink = connect(link)
+        sink.abort()
+        await link.send("x", b"kept")
+        link._take(data(0, "y", b"known"))
+        assert await link.receive("y") == b"known"
+        _, second = connect(link)
+        assert [frame.data for frame in second.frames()] == [b"kept"]
+
+    run(scene())
