@@ -10,20 +10,19 @@ from typing import Any, Protocol
 
 from tacit.channel.frames import HEADER, LARGEST, Frame, Header, Kind
 
-PART = 1 << 18  # bytes of a frame that are read at a time
+LARGE = 1 << 16  # bytes that are not worth a copy
 
 
 class Reader(Protocol):
     """What a connection reads from; asyncio's StreamReader is one."""
 
-    async def readexactly(self, count: int, /) -> bytes: ...
     async def read(self, most: int, /) -> bytes: ...
 
 
 class Writer(Protocol):
     """What a connection writes to."""
 
-    def writelines(self, parts: list[bytes], /) -> None: ...
+    def write(self, data: bytes, /) -> None: ...
     async def drain(self) -> None: ...
     def abort(self) -> None: ...
 
@@ -46,20 +45,21 @@ class Connection:
         """So many bytes; each part that comes is a sign of life, since a large frame may be long on its way."""
         parts = []
         while count:
-            try:
-                parts.append(await self.reader.readexactly(min(count, PART)))
-            except asyncio.IncompleteReadError:
-                raise ConnectionResetError("the other side closed it") from None
-            self.received += len(parts[-1])
+            if not (part := await self.reader.read(count)):
+                raise ConnectionResetError("the other side closed it")
+            self.received += len(part)
             self.heard = time.monotonic()
-            count -= len(parts[-1])
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+            count -= len(part)
+            parts.append(part)
+        return b"".join(parts)
 
     def put(self, frame: Frame) -> None:
         """Hands over a frame at once, in order; `drain` waits until the stream takes more."""
-        head = frame.head()
+        head, large = frame.head(), len(frame.data) > LARGE
         self.sent += len(head) + len(frame.data)
-        self.writer.writelines([head, frame.data])
+        self.writer.write(head if large else head + frame.data)
+        if large:
+            self.writer.write(frame.data)  # as it is: no copy
 
     async def write(self, frame: Frame) -> None:
         self.put(frame)

@@ -22,9 +22,9 @@ class Pipe:
         self.back: Pipe | None = None
         self.broken = False
 
-    def writelines(self, parts: list[bytes], /) -> None:
+    def write(self, data: bytes, /) -> None:
         if not self.broken:
-            self.end.feed_data(b"".join(parts))
+            self.end.feed_data(data)
 
     async def drain(self) -> None:
         if self.broken:

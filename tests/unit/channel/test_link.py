@@ -35,7 +35,8 @@ class Sink:
         while raw:
             header = Header.parse(raw[: HEADER.size])
             end = HEADER.size + header.name_length + header.length
-            found.append(header.frame(raw[HEADER.size : end]))
+            begin = HEADER.size + header.name_length
+            found.append(header.frame(raw[HEADER.size : begin], raw[begin:end]))
             raw = raw[end:]
         return [frame for frame in found if frame.kind is kind]
 
