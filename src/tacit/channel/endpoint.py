@@ -20,7 +20,7 @@ from tacit.channel.connection import Carrier, Connection
 from tacit.channel.frames import LARGEST, ChannelError, Frame, Kind, VersionError
 from tacit.channel.greeting import Hello
 from tacit.channel.link import Link, RestartError
-from tacit.channel.tasks import stop
+from tacit.channel.tasks import stop, to_the_end
 from tacit.core.events import Event, Noted, OnEvent, Warned, ignore
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ class Endpoint:
 
     async def _attempt(self, program: Program[T], conclude: Callable[[T], None]) -> T:
         result = await program(self.links)
-        conclude(result)
+        await to_the_end(asyncio.to_thread(conclude, result))  # may be long, and signs of life have to go on
         links = self.links.values()
         await asyncio.gather(*(link.send("done", b"") for link in links))
         await asyncio.gather(*(link.receive("done") for link in links))

@@ -66,6 +66,7 @@ class Link:
         """Sends a message; waits while the peer is behind, or away."""
         out = self._outgoing.setdefault(name, Outgoing())
         while out.full():
+            self._check_presence()
             await self._change()
         self._check()
         frame = Frame(Kind.DATA, name, out.next, bytes(data))
@@ -79,6 +80,7 @@ class Link:
         try:
             async with asyncio.timeout(self.answer):
                 while not stream.waiting:
+                    self._check_presence()
                     await self._change()
         except TimeoutError:
             raise ChannelError(
@@ -176,6 +178,10 @@ class Link:
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+    def _check_presence(self) -> None:
+        if self.closing:
+            raise ChannelError(f"{self.peer} says that it is done, and {self.me} is not; run the same on both sides")
 
     def _ring(self) -> None:
         for waiter in self._bell:
