@@ -45,7 +45,9 @@ class FrailSeat(Seat):
     async def listen(self, welcome: Welcome, complain: Complain) -> None:
         async def note(connection: Connection) -> None:
             self.connections.append(connection)
-            await welcome(connection)
+            if self.dead:
+                return connection.abort()
+            return await welcome(connection)
 
         await super().listen(note, complain)
 
