@@ -14,6 +14,7 @@ class Stream(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
         self._room = bytearray(ROOM)
         self._begin = self._end = 0  # of what waits in the room
+        self._full = False
         self._news = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
@@ -26,11 +27,12 @@ class Stream(asyncio.BufferedProtocol):
         while self._begin == self._end:
             if self._error is not None:
                 raise self._error
-            if self.transport is not None:
-                self.transport.resume_reading()
             self._news.clear()
             await self._news.wait()
         begin, self._begin = self._begin, min(self._begin + most, self._end)
+        if self._full and self.transport is not None:
+            self._full = False
+            self.transport.resume_reading()
         return bytes(memoryview(self._room)[begin : self._begin])
 
     def write(self, data: bytes, /) -> None:
@@ -63,6 +65,7 @@ class Stream(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes
         if self._end - self._begin == ROOM and self.transport is not None:
+            self._full = True
             self.transport.pause_reading()
         self._news.set()
 
