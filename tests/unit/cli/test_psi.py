@@ -1,14 +1,20 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
+import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pytest
 
+import tacit
+from tacit.channel.certificates import create_authority, issue
+from tacit.channel.consortium import Address, Consortium, default_member
 from tacit.cli.main import main
 
 ALICE = "nin,age\n007,30\n8B,41\n9c,52\n,63\n9C,74\n"
@@ -151,6 +157,72 @@ def test_tables_that_share_nobody_give_files_without_rows(folder: Path, psi: Tac
     assert psi("--local", "a.csv", "e.csv", "--key", "nin").out.startswith("a and e have 0 in common\n")
     assert (folder / "a-common.csv").read_text() == "nin,age\n"
     assert (folder / "e-common.csv").read_text() == "nin\n"
+
+
+@pytest.fixture
+def consortium(folder: Path) -> Path:
+    """Its file, of two parties of this machine, of which alice listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = Address("127.0.0.1", free.getsockname()[1])
+    create_authority(folder, "friends")
+    members = {name: default_member(name, folder, address if name == "alice" else None) for name in ("alice", "bob")}
+    for name in members:
+        issue(folder, name)
+    Consortium("friends", folder / "ca.pem", members).write(folder / "consortium.yaml")
+    return folder / "consortium.yaml"
+
+
+def bobs_side(consortium: Path, **options: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that alice has gone, where she has
+        return tacit.psi("b.csv", "nin", party="bob", consortium=consortium, threads=1, patience=20, **options)
+
+
+@pytest.mark.parametrize("out", ["alice-common.csv", "deep/rows.parquet"])
+def test_two_parties_that_dial_each_other_get_their_rows(out: str, folder: Path, psi: Tacit, consortium: Path) -> None:
+    concluded: list[tacit.Intersection] = []
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(bobs_side, consortium, conclude=concluded.append)
+        options = (
+            ["--out", out]
+            if out != "alice-common.csv"
+            else ["--listen", str(Consortium.read(consortium).members["alice"].address)]
+        )
+        done = psi("--party", "alice", "--data", "a.csv", "--key", "nin", "--patience", "20", *options)
+        found = other.result()
+    assert done.code == 0, done.err
+    assert done.out.startswith("alice and bob have 2 in common\nalice: 3 identifiers in 5 rows (1 without, 1 repeated)")
+    assert f"alice: {out} holds its common rows" in done.out
+    assert found.party == "bob"
+    assert concluded == [found]
+    written = pd.read_parquet(out) if out.endswith("parquet") else pd.read_csv(out, dtype=str)
+    theirs = found.of(pd.read_csv("b.csv", sep=";", dtype=str))
+    assert written["nin"].tolist() == theirs["nin"].tolist()
+    assert f"session {found.session[:16]}" in done.out
+
+
+def test_who_does_not_learn_gets_no_file_over_the_network(folder: Path, psi: Tacit, consortium: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(bobs_side, consortium, learns="bob")
+        done = psi("--party", "alice", "--data", "a.csv", "--key", "nin", "--learns", "bob", "--patience", "20")
+        assert other.result().size == 2
+    assert done.out.startswith("alice and bob were compared; bob knows\n")
+    assert "bob has learnt which of its rows are common" in done.out
+    assert not list(folder.glob("*-common*"))
+
+
+def test_parties_that_want_other_things_are_told_so_and_nothing_is_written(
+    folder: Path, psi: Tacit, consortium: Path
+) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(bobs_side, consortium, learns="bob")
+        done = psi("--party", "alice", "--data", "a.csv", "--key", "nin", "--patience", "20", "--quiet")
+        with pytest.raises(tacit.TacitError, match="--learns"):
+            other.result()
+    assert (done.code, done.out) == (2, "")
+    assert "differ in --learns" in done.err
+    assert not list(folder.glob("*-common*"))
 
 
 @pytest.mark.parametrize(

@@ -402,9 +402,9 @@ def test_nothing_secret_shows_itself() -> None:
     with ThreadPoolExecutor(1) as pool:
         party = Party("alice", [b"hidden-7", b"hidden-8"], deal, pool, 1)
     found = tacit.psi({"alice": ["hidden-7", "hidden-8"], "bob": ["hidden-8"]}, "id")["alice"]
-    for text in map(repr, (party, deal, found, Found(1, np.array([4711])))):
+    assert repr(Found(1, np.array([4711]))) == "Found(size=1)"
+    for text in map(repr, (party, deal, found)):
         assert "hidden" not in text
-        assert "4711" not in text
         assert "rows" not in text.replace("reveal='rows'", "")
         assert party.key.hex() not in text
         assert repr(party.key) not in text
@@ -528,7 +528,9 @@ COMMON = {
 @pytest.mark.parametrize("lie", ELEMENTS)
 def test_what_is_no_set_is_told(lie: str, parties: int, keys: list[bytes]) -> None:
     change, said = ELEMENTS[lie]
-    told(session("bob", changing("set", change), parties), said if lie != "an element twice" else "twice", keys)
+    if parties > 2 and lie == "an element twice":  # one cannot tell who did it
+        said = "sent an element twice, or a party changed what it passed on"
+    told(session("bob", changing("set", change), parties), said, keys)
 
 
 @pytest.mark.parametrize("lie", TAGS)
