@@ -367,6 +367,18 @@ def test_of_several_each_hears_no_more_than_it_is_told_to(
     assert all(int.from_bytes(raw, "big") == 17 for raw in wire.of("size") + wire.of("count"))
 
 
+def test_what_more_is_learnt_is_what_the_docstring_says(wire: Wire) -> None:
+    """The collector counts what any sets share; the holder of the learner's set hears how many are in all."""
+    sets = {"alice": ["a", "b", "c"], "bob": ["b", "c", "d", "e"], "carol": ["c", "e", "f"]}
+    found = tacit.psi(sets, "id", learns="alice", threads=1)
+    length = Deal(TERMS, found["alice"].sizes, b"").tag_length
+    tags = {one.name: set(pieces(one.data, length)) for one in wire.messages if one.receiver == "alice"}
+    assert len(tags["tags 0"] & tags["tags 2"]) == 1  # alice's and carol's: c
+    assert [int.from_bytes(raw, "big") for raw in wire.of("size", receiver="carol")] == [1]
+    assert found["carol"].size is None
+    assert not wire.of("size", receiver="bob")
+
+
 def test_elements_travel_around_the_ring_under_new_keys_in_the_order_in_which_they_came(
     wire: Wire, keys: list[bytes]
 ) -> None:
