@@ -11,6 +11,11 @@ quadratic residues, tags in place of pairs <y, f(y)>, and the symmetric form is 
 More parties pass their sets around a ring, and each adds its key; the last one on a set's way makes the tags. One
 party, the collector, receives all tags (sorted, so it cannot tell whose rows they are) and finds those in all sets; the
 last one on a set's way then tells the owner which places these are.
+
+What else is learnt: all know the sizes of the sets. Of three or more, the collector can also count what any of the sets
+have in common, and the last one on the way of a learner's set hears how many are in all, even if it is not to learn.
+Parties are held to follow the protocol; of those that do not, some are noticed and none is prevented from asking for
+people that it does not have.
 """
 
 from __future__ import annotations

@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pytest
+
+import tacit
+from tacit.channel.certificates import create_authority, issue
+from tacit.channel.consortium import Address, Consortium, default_member
+from tacit.cli.main import main
+
+ALICE = "nin,age\n007,30\n8B,41\n9c,52\n,63\n9C,74\n"
+BOB = "nin;income\n9c;10,5\nx;20\n007;30\n"
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Tacit = Callable[..., Done]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with tables, which is the current one."""
+    (tmp_path / "a.csv").write_text(ALICE)
+    (tmp_path / "b.csv").write_text(BOB)
+    (tmp_path / "c.tsv").write_text("nin\tcity\n007\tRome\n9C\tOslo\n")
+    for year in ("2023", "2024"):
+        (tmp_path / year).mkdir()
+        (tmp_path / year / "all.csv").write_text(f"nin\n007\n{year}\n")
+    pd.DataFrame({"nin": ["007", "9c"], "x": [1, 2]}).to_parquet(tmp_path / "d.parquet")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def psi(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tacit:
+    def run(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["tacit", "psi", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return Done(int(ended.value.code or 0), said.out, said.err)
+
+    return run
+
+
+def content(folder: Path) -> dict[str, bytes | None]:
+    return {str(path): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def test_common_rows_are_written_aligned_and_as_they_were(folder: Path, psi: Tacit) -> None:
+    done = psi("--local", "a.csv", "b.csv", "--key", "nin")
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert lines[0] == "a and b have 2 in common"
+    assert lines[1].startswith("a: 3 identifiers in 5 rows (1 without, 1 repeated); sent ")
+    assert lines[2] == "a: a-common.csv holds its common rows, in the same order as the others'"
+    assert lines[3].startswith("b: 3 identifiers in 3 rows; sent ")
+    assert lines[4] == "b: b-common.csv holds its common rows, in the same order as the others'"
+    assert lines[5].startswith("session ")
+    assert lines[5].endswith(
+        "s; each party has learnt which of its rows are common, and all know how many identifiers each brought"
+    )
+    assert len(lines) == 6
+    one, other = ((folder / f"{name}-common.csv").read_text().splitlines() for name in "ab")
+    assert (one[0], other[0]) == ("nin,age", "nin,income")
+    assert sorted(one[1:]) == ["007,30", "9c,52"]
+    assert sorted(other[1:]) == ["007,30", '9c,"10,5"']
+    assert [row.split(",")[0] for row in one] == [row.split(",")[0] for row in other]
+
+
+def test_a_folder_for_the_rows_is_made(folder: Path, psi: Tacit) -> None:
+    assert psi("--local", "a.csv", "b.csv", "c.tsv", "d.parquet", "--key", "nin", "--out", "new/one").code == 0
+    written = sorted((folder / "new" / "one").iterdir())
+    assert [path.name for path in written] == [f"{name}-common.csv" for name in "abcd"]
+    columns = [pd.read_csv(path, dtype=str)["nin"].str.lower().tolist() for path in written]
+    assert sorted(columns[0]) == ["007", "9c"]
+    assert all(column == columns[0] for column in columns)
+    assert not (folder / "a-common.csv").exists()
+
+
+def test_machines_get_json(folder: Path, psi: Tacit) -> None:
+    found = json.loads(psi("--local", "a.csv", "b.csv", "--key", "nin", "--json").out)
+    assert [one["party"] for one in found] == ["a", "b"]
+    assert [(one["size"], one["total"], one["missing"], one["repeated"]) for one in found] == [
+        (2, 5, 1, 1),
+        (2, 3, 0, 0),
+    ]
+    assert [one["sizes"] for one in found] == [{"a": 3, "b": 3}] * 2
+    assert [one["file"] for one in found] == ["a-common.csv", "b-common.csv"]
+    assert found[0]["session"] == found[1]["session"]
+    assert all(one["sent"] > 0 and one["received"] > 0 and one["seconds"] >= 0 for one in found)
+    assert "rows" not in found[0]
+
+
+def test_quiet_says_nothing_and_writes(folder: Path, psi: Tacit) -> None:
+    assert psi("--local", "a.csv", "b.csv", "--key", "nin", "-q") == (0, "", "")
+    assert (folder / "a-common.csv").exists()
+    assert psi("--local", "a.csv", "b.csv", "--key", "nin", "-q", "--json").out.startswith("[")
+
+
+def test_the_size_alone_leaves_no_files(folder: Path, psi: Tacit) -> None:
+    before = content(folder)
+    done = psi("--local", "a.csv", "b.csv", "--key", "nin", "--size-only")
+    assert done.out.startswith("a and b have 2 in common\n")
+    assert "each party has learnt how many are common" in done.out
+    assert content(folder) == before
+    found = json.loads(psi("--local", "a.csv", "b.csv", "c.tsv", "--key", "nin", "--size-only", "--json").out)
+    assert [(one["size"], one["file"]) for one in found] == [(2, None)] * 3
+
+
+def test_only_who_learns_gets_a_file(folder: Path, psi: Tacit) -> None:
+    done = psi("--local", "a.csv", "b.csv", "c.tsv", "--key", "nin", "--learns", "b")
+    assert done.out.startswith("a, b, c have 2 in common\n")
+    assert "b has learnt which of its rows are common" in done.out
+    assert [path.name for path in folder.glob("*-common*")] == ["b-common.csv"]
+    found = json.loads(psi("--local", "a.csv", "b.csv", "--key", "nin", "--learns", "b", "--json").out)
+    assert [(one["size"], one["file"]) for one in found] == [(None, None), (2, "b-common.csv")]
+
+
+def test_files_of_one_name_are_told_apart(folder: Path, psi: Tacit) -> None:
+    done = psi("--local", "2023/all.csv", "2024/all.csv", "--key", "nin", "--out", "o")
+    assert done.out.startswith("all-1 and all-2 have 1 in common\n")
+    assert [(folder / "o" / f"all-{place}-common.csv").read_text() for place in (1, 2)] == ["nin\n007\n"] * 2
+
+
+def test_a_table_with_itself_has_all_in_common(folder: Path, psi: Tacit) -> None:
+    assert psi("--local", "a.csv", "a.csv", "--key", "nin").out.startswith("a-1 and a-2 have 3 in common\n")
+
+
+def test_spelling_and_other_settings_are_passed_on(psi: Tacit) -> None:
+    common = ("--local", "a.csv", "c.tsv", "--key", "nin", "--size-only")
+    assert psi(*common, "--case", "keep").out.startswith("a and c have 2 in common")
+    assert psi("--local", "b.csv", "c.tsv", "--key", "nin", "--size-only", "--case", "keep").out.startswith(
+        "b and c have 1"
+    )
+    assert psi(*common, "--group", "thesis", "--threads", "1", "--as", "number").code == 0
+    both = ("--local", "a.csv", "a.csv", "--key", "nin", "--key", "age", "--size-only")
+    assert psi(*both).out.startswith("a-1 and a-2 have 4 in common")
+
+
+def test_tables_that_share_nobody_give_files_without_rows(folder: Path, psi: Tacit) -> None:
+    (folder / "e.csv").write_text("nin\n")
+    assert psi("--local", "a.csv", "e.csv", "--key", "nin").out.startswith("a and e have 0 in common\n")
+    assert (folder / "a-common.csv").read_text() == "nin,age\n"
+    assert (folder / "e-common.csv").read_text() == "nin\n"
+
+
+@pytest.fixture
+def consortium(folder: Path) -> Path:
+    """Its file, of two parties of this machine, of which alice listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = Address("127.0.0.1", free.getsockname()[1])
+    create_authority(folder, "friends")
+    members = {name: default_member(name, folder, address if name == "alice" else None) for name in ("alice", "bob")}
+    for name in members:
+        issue(folder, name)
+    Consortium("friends", folder / "ca.pem", members).write(folder / "consortium.yaml")
+    return folder / "consortium.yaml"
+
+
+def bobs_side(consortium: Path, **options: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that alice has gone, where she has
+        return tacit.psi("b.csv", "nin", party="bob", consortium=consortium, threads=1, patience=20, **options)
+
+
+@pytest.mark.parametrize("out", ["alice-common.csv", "deep/rows.parquet"])
+def test_two_parties_that_dial_each_other_get_their_rows(out: str, folder: Path, psi: Tacit, consortium: Path) -> None:
+    concluded: list[tacit.Intersection] = []
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(bobs_side, consortium, conclude=concluded.append)
+        options = (
+            ["--out", out]
+            if out != "alice-common.csv"
+            else ["--listen", str(Consortium.read(consortium).members["alice"].address)]
+        )
+        done = psi("--party", "alice", "--data", "a.csv", "--key", "nin", "--patience", "20", *options)
+        found = other.result()
+    assert done.code == 0, done.err
+    assert done.out.startswith("alice and bob have 2 in common\nalice: 3 identifiers in 5 rows (1 without, 1 repeated)")
+    assert f"alice: {out} holds its common rows" in done.out
+    assert found.party == "bob"
+    assert concluded == [found]
+    written = pd.read_parquet(out) if out.endswith("parquet") else pd.read_csv(out, dtype=str)
+    theirs = found.of(pd.read_csv("b.csv", sep=";", dtype=str))
+    assert written["nin"].tolist() == theirs["nin"].tolist()
+    assert f"session {found.session[:16]}" in done.out
+
+
+def test_who_does_not_learn_gets_no_file_over_the_network(folder: Path, psi: Tacit, consortium: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(bobs_side, consortium, learns="bob")
+        done = psi("--party", "alice", "--data", "a.csv", "--key", "nin", "--learns", "bob", "--patience", "20")
+        assert other.result().size == 2
+    assert done.out.startswith("alice and bob were compared; bob knows\n")
+    assert "bob has learnt which of its rows are common" in done.out
+    assert not list(folder.glob("*-common*"))
+
+
+def test_parties_that_want_other_things_are_told_so_and_nothing_is_written(
+    folder: Path, psi: Tacit, consortium: Path
+) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(bobs_side, consortium, learns="bob")
+        done = psi("--party", "alice", "--data", "a.csv", "--key", "nin", "--patience", "20", "--quiet")
+        with pytest.raises(tacit.TacitError, match="--learns"):
+            other.result()
+    assert (done.code, done.out) == (2, "")
+    assert "differ in --learns" in done.err
+    assert not list(folder.glob("*-common*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--local a.csv b.csv", "name the column that identifies people: --key nin"),
+        ("--local a.csv --key nin", "name two tables or more: tacit psi --local a.csv b.csv --key nin"),
+        ("--local --key nin", "name two tables or more"),
+        ("--local a.csv nowhere.csv --key nin", "nowhere.csv does not exist"),
+        ("--local a.csv b.csv --key nim", "a: there is no column 'nim'; did you mean nin?"),
+        ("--local a.csv b.csv --key nin --key age", "b: there is no column 'age'"),
+        ("--local a.csv b.csv --key nin --party a", "--local takes tables alone"),
+        ("--local a.csv b.csv --key nin --data a.csv", "--local takes tables alone"),
+        ("--local a.csv b.csv --key nin --with b", "--local takes tables alone"),
+        ("--local a.csv b.csv --key nin --listen localhost:7000", "--local takes tables alone"),
+        ("--local a.csv b.csv --key nin --learns c", "'c' cannot learn the result: the parties are a, b"),
+        ("--local a.csv b.csv --key nin --group rsa", "rsa"),
+        ("--local a.csv b.csv --key nin --case upper", "case: expected fold or keep, got 'upper'"),
+        ("--local a.csv b.csv --key nin --unicode nfd", "unicode: expected nfc or nfkc or keep, got 'nfd'"),
+        ("--local a.csv b.csv --key nin --spaces none", "spaces: expected collapse or remove or keep"),
+        ("--local a.csv b.csv --key nin --threads 0", "threads"),
+        ("--local a.csv b.csv --key nin --out /proc/none", "/proc/none"),
+        ("--local a.csv b.csv --key nin --out a.csv", "a.csv"),
+        ("--local a.csv old/a-common.csv b.csv --key nin --out old", "old/a-common.csv is the table itself"),
+        ("--local a.csv b.csv --key nin --out taken", "taken/b-common.csv is a folder; name a file"),
+        ("--local a.csv picture.png --key nin", "picture.png is not a table, or is damaged: expected a name"),
+        ("a.csv b.csv --key nin", "a.csv: name your table with --data, or try it out with --local"),
+        ("--key nin", "name yourself and your table, --party alice --data a.csv"),
+        ("--party a --key nin", "name yourself and your table"),
+        ("--data a.csv --key nin", "name yourself and your table"),
+        ("--party a --data a.csv --key nin --out a.csv", "a.csv is the table itself; name another file with --out"),
+        (
+            "--party a --data a.csv --key nin --out rows.xlsx",
+            "rows.xlsx: expected a name that ends in .csv or .parquet",
+        ),
+        ("--party a --data a.csv --key nin --out old.csv", "old.csv is a folder; name a file"),
+        ("--party a --data nowhere.csv --key nin", "nowhere.csv does not exist"),
+        ("--party a --data a.csv --key nin --group thesis", "thesis is not secure, so it stays in one process"),
+        ("--party a --data a.csv --key nin", "consortium"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_leaves_nothing(
+    arguments: str, said: str, folder: Path, psi: Tacit
+) -> None:
+    for made in ("old", "taken/b-common.csv", "old.csv"):
+        (folder / made).mkdir(parents=True)
+    (folder / "old" / "a-common.csv").write_text(ALICE)
+    (folder / "picture.png").write_text("x")
+    before = content(folder)
+    done = psi(*arguments.split())
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+    assert content(folder) == before

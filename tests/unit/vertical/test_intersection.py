@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tacit
+from tacit.core.errors import DataError, StudyError
+from tacit.vertical.identifiers import Spelling
+from tacit.vertical.intersection import LONGEST, cores
+
+ALICE = pd.DataFrame({"nin": ["007", "8b", "9C", "9c", None], "age": [1, 2, 3, 4, 5]})
+BOB = pd.DataFrame({"nin": ["9c ", "x", "007"], "income": [10, 20, 30]})
+TABLES = {"alice": ALICE, "bob": BOB}
+
+
+def test_tables_of_one_process_are_compared() -> None:
+    found = tacit.psi(TABLES, "nin", threads=1)
+    alice, bob = found["alice"], found["bob"]
+    assert isinstance(alice, tacit.Intersection)
+    assert (alice.party, alice.size, alice.total, alice.missing, alice.repeated) == ("alice", 2, 5, 1, 1)
+    assert (bob.party, bob.size, bob.total, bob.missing, bob.repeated) == ("bob", 2, 3, 0, 0)
+    assert dict(alice.sizes) == {"alice": 3, "bob": 3}
+    joined = list(zip(alice.of(ALICE)["age"], bob.of(BOB)["income"], strict=True))
+    assert sorted(joined) == [(1, 30), (3, 10)]
+    assert alice.session == bob.session
+    assert re.fullmatch("[0-9a-f]{64}", alice.session)
+    assert alice.sent > 3 * 32
+    assert alice.received > 3 * 32
+    assert alice.seconds >= 0
+
+
+def test_the_same_people_are_found_every_time() -> None:
+    for _ in range(3):
+        found = tacit.psi(TABLES, "nin", threads=2)
+        assert set(found["alice"].rows.tolist()) == {0, 2}
+        assert set(found["bob"].rows.tolist()) == {2, 0}
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_change_nothing_but_the_time(threads: int) -> None:
+    people = [str(k) for k in range(10)]
+    found = tacit.psi({"alice": people, "bob": people[::-1]}, "id", threads=threads)
+    assert (found["alice"].rows + found["bob"].rows == 9).all()
+    assert sorted(found["alice"].rows) == list(range(10))
+
+
+def test_files_are_read_as_they_are_written(tmp_path: Path) -> None:
+    ALICE.to_csv(tmp_path / "a.csv", index=False)
+    ALICE.to_csv(tmp_path / "a.tsv", index=False, sep="\t")
+    ALICE.to_csv(tmp_path / "semicolon.csv", index=False, sep=";")
+    ALICE.to_parquet(tmp_path / "a.parquet")
+    for name in ("a.csv", "a.tsv", "semicolon.csv", "a.parquet"):
+        for file in (tmp_path / name, str(tmp_path / name)):
+            found = tacit.psi({"alice": file, "bob": BOB}, "nin", threads=1)
+            assert sorted(found["alice"].rows) == [0, 2], name
+            assert (found["alice"].missing, found["alice"].repeated) == (1, 1)
+
+
+def test_several_columns_identify_together() -> None:
+    one = pd.DataFrame({"name": ["Ana", "Ana", "Bo"], "born": ["1990", "1991", "1990"]})
+    other = pd.DataFrame({"born": [1991, 1990], "name": ["ANA", "bo"]})
+    found = tacit.psi({"a": one, "b": other}, ["name", "born"])
+    assert sorted(zip(found["a"].rows, found["b"].rows, strict=True)) == [(1, 0), (2, 1)]
+    assert tacit.psi({"a": one, "b": other}, ["born"])["a"].size == 2
+
+
+def test_lists_and_series_go_by_the_name_of_the_key() -> None:
+    found = tacit.psi({"a": ["x", "y"], "b": pd.Series(["y"], index=[7]), "c": np.array(["y", "z"])}, "id")
+    assert [own.rows.tolist() for own in found.values()] == [[1], [0], [0]]
+
+
+def test_rows_are_taken_from_the_table_that_was_compared_and_no_other() -> None:
+    found = tacit.psi({"alice": ALICE.set_index("age", drop=False), "bob": BOB}, "nin")["alice"]
+    assert sorted(found.of(ALICE)["nin"]) == ["007", "9C"]
+    assert found.of(ALICE["nin"]).tolist() == found.of(ALICE)["nin"].tolist()
+    with pytest.raises(DataError, match=r"^the table has 4 rows, and the one that was compared 5$"):
+        found.of(ALICE[:4])
+    unlearnt = tacit.psi(TABLES, "nin", learns="bob")["alice"]
+    assert (unlearnt.size, unlearnt.rows) == (None, None)
+    with pytest.raises(StudyError, match=r"^alice has not learnt which rows are common$"):
+        unlearnt.of(ALICE)
+
+
+def test_spelling_is_a_setting() -> None:
+    for spelling in ({"case": "keep"}, Spelling(case="keep")):
+        found = tacit.psi(TABLES, "nin", spelling=spelling)
+        assert (found["alice"].size, found["alice"].repeated) == (2, 0)
+        assert sorted(found["alice"].rows) == [0, 3]
+
+
+def test_it_works_in_a_notebook_whose_loop_is_running() -> None:
+    async def cell() -> Any:
+        return tacit.psi(TABLES, "nin", threads=1)
+
+    assert asyncio.run(cell())["bob"].size == 2
+
+
+def test_the_result_does_not_show_rows() -> None:
+    text = repr(tacit.psi({"alice": ["secret", "x"], "bob": ["secret"]}, "nin")["alice"])
+    assert "rows" not in text
+    assert "secret" not in text
+
+
+def test_data_are_left_as_they_were() -> None:
+    before = ALICE.copy()
+    tacit.psi({"alice": ALICE, "bob": BOB}, "nin")
+    pd.testing.assert_frame_equal(ALICE, before)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "said"),
+    [
+        ({}, {}, "an intersection needs two parties or more, got none"),
+        ({"alice": ALICE}, {}, "an intersection needs two parties or more, got alice"),
+        (ALICE, {}, 'name yourself: party="alice"; or give {name: table, ...}'),
+        ({1: ALICE, 2: BOB}, {}, "name yourself"),
+        (TABLES, {"listen": "localhost:7000"}, "name yourself"),
+        (TABLES, {"others": ["bob"]}, "name yourself"),
+        (TABLES, {"group": "ristreto255"}, "did you mean ristretto255?"),
+        (TABLES, {"group": 5}, "group: expected a name"),
+        (TABLES, {"spelling": {"case": "up"}}, "case: expected fold or keep, got 'up'"),
+        (TABLES, {"spelling": {"cas": "fold"}}, "did you mean case?"),
+        (TABLES, {"spelling": "nfc"}, "spelling: expected settings such as"),
+        (TABLES, {"learns": "carol"}, "'carol' cannot learn the result: the parties are alice, bob"),
+        (TABLES, {"learns": ["alice"]}, "cannot learn the result"),
+        (TABLES, {"key": "nif"}, "alice: there is no column 'nif'; did you mean nin?"),
+        (TABLES, {"key": ["nin", "age"]}, "bob: there is no column 'age'"),
+        (TABLES, {"key": []}, "key: expected a column's name or several, got []"),
+        (TABLES, {"key": ""}, "key: expected a column's name or several"),
+        (TABLES, {"key": [""]}, "key: expected a column's name or several"),
+        (TABLES, {"key": [7]}, "key: expected a column's name or several"),
+        (TABLES, {"column": 5}, "column: expected a word for what is compared"),
+        (TABLES, {"column": "ü" * (LONGEST // 2 + 1)}, "is too long a name for what is compared"),
+        (TABLES, {"threads": 0}, "threads: expected 1 or more, got 0"),
+        (TABLES, {"threads": "two"}, "threads: expected a whole number, got 'two'"),
+        ({"alice": "nowhere.csv", "bob": BOB}, {}, "alice: nowhere.csv does not exist"),
+        ({"alice": None, "bob": BOB}, {}, "alice: expected a table, or a list of identifiers"),
+        ({"alice": [True], "bob": BOB}, {}, "alice: nin holds true and false"),
+        (ALICE, {"party": "alice", "group": "thesis"}, "thesis is not secure, so it stays in one process"),
+        (ALICE, {"party": "alice", "consortium": "nowhere.yaml"}, "nowhere.yaml"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_compared_is_one_line(data: Any, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(tacit.TacitError) as raised:
+        tacit.psi(data, **{"key": "nin", **options})
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_longest_name_for_what_is_compared_will_do() -> None:
+    assert tacit.psi(TABLES, "nin", column="n" * LONGEST)["bob"].size == 2
+    assert tacit.psi(TABLES, "nin", column="n\ud800\n")["bob"].size == 2
+
+
+def test_a_machine_has_a_core() -> None:
+    assert cores() >= 1
