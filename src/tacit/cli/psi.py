@@ -175,7 +175,8 @@ def _say(found: Outcome, *, learns: str, size_only: bool) -> None:
     first = found[0][0]
     names = " and ".join(first.sizes) if len(first.sizes) == 2 else ", ".join(first.sizes)
     size = next((one.size for one, _ in found if one.size is not None), None)
-    typer.echo(f"{names} have {size:,} in common" if size is not None else f"{names} were compared; {learns} knows")
+    unknown = f"{names} were compared; {learns} has learnt the result"
+    typer.echo(unknown if size is None else f"{names} have {size:,} in common")
     for one, file in found:
         left = [f"{count:,} {what}" for count, what in ((one.missing, "without"), (one.repeated, "repeated")) if count]
         but = f" ({', '.join(left)})" if left else ""
@@ -183,13 +184,15 @@ def _say(found: Outcome, *, learns: str, size_only: bool) -> None:
         typer.echo(f"{one.party}: {brought}; sent {_bytes(one.sent)}, received {_bytes(one.received)}")
         if file is not None:
             typer.echo(f"{one.party}: {file} holds its common rows, in the same order as the others'")
-    typer.echo(f"session {first.session[:16]}, {first.seconds:.1f} s; {_who_learns(learns, size_only)}")
+    typer.echo(f"session {first.session[:16]}, {first.seconds:.1f} s; {_who_learns(first, learns, size_only)}")
 
 
-def _who_learns(learns: str, size_only: bool) -> str:
+def _who_learns(found: Intersection, learns: str, size_only: bool) -> str:
     who = "each party has" if learns == "all" else f"{learns} has"
     what = "how many are common" if size_only else "which of its rows are common"
-    return f"{who} learnt {what}, and all know how many identifiers each brought"
+    collector = next(iter(found.sizes)) if learns == "all" else learns
+    more = f"; {collector}, which compared, also how many any of them have in common" if len(found.sizes) > 2 else ""
+    return f"{who} learnt {what}, and all know how many identifiers each brought{more}"
 
 
 def _bytes(count: int) -> str:

@@ -207,7 +207,7 @@ def test_who_does_not_learn_gets_no_file_over_the_network(folder: Path, psi: Tac
         other = pool.submit(bobs_side, consortium, learns="bob")
         done = psi("--party", "alice", "--data", "a.csv", "--key", "nin", "--learns", "bob", "--patience", "20")
         assert other.result().size == 2
-    assert done.out.startswith("alice and bob were compared; bob knows\n")
+    assert done.out.startswith("alice and bob were compared; bob has learnt the result\n")
     assert "bob has learnt which of its rows are common" in done.out
     assert not list(folder.glob("*-common*"))
 
