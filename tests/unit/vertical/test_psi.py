@@ -300,6 +300,13 @@ def test_shuffles_are_permutations_of_which_each_is_as_likely() -> None:
     assert shuffled(0).tolist() == []
 
 
+def test_long_shuffles_keep_no_order() -> None:
+    """Of neighbours, half ascend: 2000 +- 11 standard deviations of sqrt(4000 / 12)."""
+    order = shuffled(4001)
+    assert sorted(order.tolist()) == list(range(4001))
+    assert 1800 < (np.diff(order) > 0).sum() < 2200
+
+
 @pytest.mark.parametrize("learns", ["all", "alice"])
 def test_of_two_who_learn_the_size_the_tags_come_back_sorted(learns: str, wire: Wire, monkeypatch: Any) -> None:
     monkeypatch.setattr(psi, "BATCH", 7)
