@@ -33,16 +33,8 @@ class Spelling:
     spaces: Literal["collapse", "remove", "keep"] = "collapse"  # collapse also strips both ends
 
     def apply(self, text: str) -> str:
-        if text.isascii():
-            return self._folded(text)
-        before = None
-        while text != before:  # a form may bring letters to fold, or spaces, and removed spaces letters to compose
-            before, text = text, self._once(text)
-        return text
-
-    def _once(self, text: str) -> str:
         """Marks are put in order before letters are folded (Unicode 3.13, D145): the mark U+0345 folds to a letter."""
-        if self.unicode == "keep":
+        if self.unicode == "keep" or text.isascii():
             return self._folded(text)
         apart: Literal["NFD", "NFKD"] = "NFD" if self.unicode == "nfc" else "NFKD"
         whole: Literal["NFC", "NFKC"] = "NFC" if self.unicode == "nfc" else "NFKC"

@@ -75,6 +75,24 @@ def test_lists_and_series_go_by_the_name_of_the_key() -> None:
     assert [own.rows.tolist() for own in found.values()] == [[1], [0], [0]]
 
 
+def test_rows_are_those_of_the_table_and_not_of_the_identifiers_in_it() -> None:
+    table = pd.DataFrame({"nin": [None, "x", "x", "9c"], "age": [1, 2, 3, 4]}, index=[3, 2, 1, 0])
+    found = tacit.psi({"alice": table, "bob": BOB}, "nin")["alice"]
+    assert sorted(found.rows) == [1, 3]
+    assert sorted(found.of(table)["age"]) == [2, 4]
+
+
+def test_zeros_that_lead_in_a_file_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("nin\n007\n08\n")
+    assert tacit.psi({"a": tmp_path / "a.csv", "b": ["7", "08"]}, "nin")["b"].rows.tolist() == [1]
+
+
+def test_bytes_are_counted_in_each_direction() -> None:
+    found = tacit.psi({"alice": ["x"], "bob": [str(k) for k in range(100)]}, "id", learns="alice")
+    assert found["alice"].sent < 100 * 32 < found["alice"].received
+    assert found["bob"].received < 100 * 32 < found["bob"].sent
+
+
 def test_rows_are_taken_from_the_table_that_was_compared_and_no_other() -> None:
     found = tacit.psi({"alice": ALICE.set_index("age", drop=False), "bob": BOB}, "nin")["alice"]
     assert sorted(found.of(ALICE)["nin"]) == ["007", "9C"]

@@ -268,6 +268,36 @@ def test_hashes_depend_on_the_session_and_tags_on_it_too() -> None:
     assert renamed.tag != one.tag
 
 
+class Said:
+    """A link to a peer that has said its terms."""
+
+    def __init__(self, terms: Terms, size: int, nonce: str) -> None:
+        self.raw = json.dumps(terms.stated() | {"size": size, "nonce": nonce * 64}).encode()
+
+    async def send(self, name: str, data: bytes) -> None: ...
+
+    async def receive(self, name: str) -> bytes:
+        return self.raw
+
+
+def test_a_session_is_named_by_all_nonces_sizes_and_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+    def named(mine: str = "0", theirs: str = "0", own: int = 5, other: int = 5, reveal: Any = "rows") -> bytes:
+        monkeypatch.setattr("secrets.token_hex", lambda _: mine * 64)
+        terms = Terms(("alice", "bob"), Ristretto255(), "id", Spelling(), reveal)
+        links: Any = {"bob": Said(terms, other, theirs)}
+        return asyncio.run(agree(links, "alice", terms, own)).session
+
+    same = named()
+    assert named() == same
+    changed = [named("1"), named(theirs="1"), named(own=4), named(other=4), named(reveal="size")]
+    assert len({same, *changed}) == 6
+
+
+def test_tags_are_long_enough_for_the_sets_of_all_parties() -> None:
+    sizes = {"alice": 1, "bob": 1, "carol": 10**6, "dora": 10**6}
+    assert Deal(TERMS, sizes, bytes(32)).tag_length == 10
+
+
 def test_every_session_has_another_name() -> None:
     sets = {"alice": ["a"], "bob": ["a"]}
     assert len({tacit.psi(sets, "id")["bob"].session for _ in range(3)}) == 3
@@ -298,6 +328,13 @@ def test_shuffles_are_permutations_of_which_each_is_as_likely() -> None:
     assert len(counts) == 6
     assert all(130 < count < 270 for count in counts.values())  # 200 +- 5 standard deviations
     assert shuffled(0).tolist() == []
+
+
+def test_long_shuffles_keep_no_order() -> None:
+    """Of neighbours, half ascend: 2000 +- 11 standard deviations of sqrt(4000 / 12)."""
+    order = shuffled(4001)
+    assert sorted(order.tolist()) == list(range(4001))
+    assert 1800 < (np.diff(order) > 0).sum() < 2200
 
 
 @pytest.mark.parametrize("learns", ["all", "alice"])
@@ -607,6 +644,11 @@ def test_who_falls_silent_is_told(name: str) -> None:
 )
 def test_terms_that_are_none_are_told(raw: bytes) -> None:
     told(session("bob", changing("terms", lambda _: raw)), "bob sent terms that this version does not understand")
+
+
+def test_terms_of_any_length_are_not_read() -> None:
+    errors = session("bob", changing("terms", lambda raw: raw + b" " * (1 << 16)))
+    told(errors, "bob sent terms that this version does not understand")
 
 
 @pytest.mark.parametrize(
