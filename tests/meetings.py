@@ -20,7 +20,7 @@ from tacit.channel.tls import Network
 from tacit.core.events import Event, Warned
 
 Links = Mapping[str, Link]
-QUICK = Timing(beat=0.05, silence=2, away=20, answer=20, greeting=5)
+QUICK = Timing(beat=0.05, silence=2, away=20, answer=40, greeting=5)
 
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,9 +103,9 @@ class Proxy:
 
     async def __aexit__(self, *_: object) -> None:
         self.server.close()
-        self.cut()
-        for task in self._tasks:
-            task.cancel()
+        while any(not task.done() for task in self._tasks):  # cancelled ones would be reported by asyncio's server
+            self.cut()
+            await asyncio.sleep(0.01)
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def cut(self) -> None:
