@@ -33,7 +33,7 @@ PURPOSE = "psi"
 LONGEST = 100  # bytes of the word for what is compared
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Intersection:
     """What one party has learnt.
 

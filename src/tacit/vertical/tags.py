@@ -21,11 +21,13 @@ Tags = NDArray[Any]  # (n,) of fixed-length byte strings; NumPy's comparison is 
 def tag_length(sizes: Sequence[int], security: int = SECURITY) -> int:
     """Bytes that keep the chance of a false match in a session below 2^-security.
 
+    And the chance that two different elements of one set look like one sent twice, which ends a session.
+
     >>> tag_length([1_000_000, 1_000_000])
     10
     """
-    pairs = sum(a * b for a, b in combinations(sizes, 2))
-    bits = security + (max(pairs, 1) - 1).bit_length()  # the logarithm, rounded up
+    across, within = sum(a * b for a, b in combinations(sizes, 2)), [size * (size - 1) // 2 for size in sizes]
+    bits = security + (max(1, across, *within) - 1).bit_length()  # the logarithm, rounded up
     return max(1, -(-bits // 8))
 
 
