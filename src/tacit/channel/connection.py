@@ -11,8 +11,14 @@ from typing import Any, Protocol
 from tacit.channel.frames import HEADER, LARGEST, Frame, Header, Kind
 
 
+class Source(Protocol):
+    """What a connection reads from; asyncio's StreamReader is one."""
+
+    async def read(self, most: int, /) -> bytes: ...
+
+
 class Stream(Protocol):
-    """What a connection writes to; asyncio's StreamWriter is one."""
+    """What a connection writes to."""
 
     def write(self, data: bytes, /) -> None: ...
     async def drain(self) -> None: ...
@@ -22,7 +28,7 @@ class Stream(Protocol):
 class Connection:
     """`peer` is who the other side has proved to be; `place` says where it is."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: Stream, peer: str, place: str) -> None:
+    def __init__(self, reader: Source, writer: Stream, peer: str, place: str) -> None:
         self.reader, self.writer, self.peer, self.place = reader, writer, peer, place
         self.heard = time.monotonic()
         self.sent = self.received = 0  # bytes

@@ -10,6 +10,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from tacit.channel.tasks import stop
 
 HANDSHAKE = 10.0  # seconds
 PENDING = 64  # connections that have not shown a certificate yet
-BUFFER = 1 << 20  # bytes that a reader takes in advance
+BUFFER, CHUNK = 1 << 20, 1 << 18  # bytes that a reader takes in advance, and at a time
+NAMELESS = "showed a certificate without a party's name, or with several; make it with: tacit cert issue"
 
 # How OpenSSL names the reasons; the text after it is for the side that sees it.
 REASONS = {
@@ -44,13 +46,67 @@ REASONS = {
 
 
 class Wire:
-    """A TLS stream as a connection writes to it."""
+    """TLS over a TCP stream. asyncio's own drops the alert by which a side that is refused hears why."""
 
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
-        self.stream = writer
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, context: ssl.SSLContext) -> None:
+        self.source, self.stream, self.context = reader, writer, context
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+
+    async def shake_hands(self, peer: str | None) -> None:
+        """As the side that dials this peer or, without one, as the side that listens."""
+        self.engine = self.context.wrap_bio(
+            self.incoming, self.outgoing, server_side=peer is None, server_hostname=peer
+        )
+        try:
+            async with asyncio.timeout(HANDSHAKE):
+                while not self._begun():
+                    await self._fetch()
+        except ssl.SSLEOFError:
+            self.abort()
+            raise ConnectionResetError("the other side closed it") from None
+        except ssl.SSLError:
+            self.stream.close()  # the alert goes out first
+            raise
+        except BaseException:
+            self.abort()
+            raise
+
+    def _begun(self) -> bool:
+        try:
+            self.engine.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        finally:
+            self._flush()
+        return True
+
+    async def read(self, most: int, /) -> bytes:
+        """Some bytes; none where the stream has ended."""
+        while True:
+            try:
+                return self.engine.read(most)
+            except ssl.SSLWantReadError:
+                self._flush()
+                await self._fetch()
+            except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+                return b""
+
+    async def _fetch(self) -> None:
+        if data := await self.source.read(CHUNK):
+            self.incoming.write(data)
+        else:
+            self.incoming.write_eof()
 
     def write(self, data: bytes, /) -> None:
-        self.stream.write(data)
+        left = memoryview(data)
+        with suppress(ssl.SSLError):  # it is over; whoever reads hears why
+            while left:
+                left = left[self.engine.write(left) :]
+        self._flush()
+
+    def _flush(self) -> None:
+        if data := self.outgoing.read():
+            self.stream.write(data)
 
     async def drain(self) -> None:
         await self.stream.drain()
@@ -96,7 +152,7 @@ class Network:
             self.socket = await _bound(self.address)
         except OSError as error:
             raise ChannelError(
-                f"cannot listen at {self.address}: {error.strerror or error}; name another with --listen"
+                f"cannot listen at {self.address}: {_reason(error)}; name another with --listen"
             ) from None
         self.address = Address(self.address.host, self.socket.getsockname()[1])
         self._begin(self._accept(self.socket, welcome, complain))
@@ -104,47 +160,46 @@ class Network:
     async def _accept(self, listening: socket.socket, welcome: Welcome, complain: Complain) -> None:
         loop, free = asyncio.get_running_loop(), asyncio.Semaphore(PENDING)
         while True:
+            await free.acquire()
             try:
                 sock, origin = await loop.sock_accept(listening)
             except OSError:  # out of file descriptors, or gone before we came to it
+                free.release()
                 await asyncio.sleep(0.1)
                 continue
-            await free.acquire()
             self._begin(self._take(sock, f"{origin[0]}:{origin[1]}", free, welcome, complain))
 
     async def _take(
         self, sock: socket.socket, place: str, free: asyncio.Semaphore, welcome: Welcome, complain: Complain
     ) -> None:
         try:
-            reader, writer = await _accepted(sock, self.contexts[1])
-            connection = Encrypted(reader, Wire(writer), _peer(writer), place)
+            wire = Wire(*await asyncio.open_connection(sock=sock, limit=BUFFER), self.contexts[1])
+            await wire.shake_hands(None)
         except ssl.SSLError as error:
             return complain(f"refused {place}: it {_translated(error)}")
         except (OSError, TimeoutError):
-            return complain(f"refused {place}: it connected and did not begin a TLS handshake")
-        except ChannelError as error:
-            return complain(f"refused {place}: it {error}")
+            return complain(f"refused {place}: it connected and did not finish a TLS handshake")
         finally:
             free.release()
+        connection = Encrypted(wire, wire, _name(wire), place)
         try:
-            await welcome(connection)
+            if connection.peer:
+                await welcome(connection)
+            else:
+                complain(f"refused {place}: it {NAMELESS}")
+                await connection.refuse(NAMELESS)
         finally:
-            connection.abort()
+            wire.abort()
 
     async def dial(self, peer: str) -> Connection:
         address = self.connect[peer]
+        streams = await asyncio.open_connection(address.host, address.port, limit=BUFFER)
+        wire = Wire(*streams, self.contexts[0])
         try:
-            reader, writer = await asyncio.open_connection(
-                address.host,
-                address.port,
-                limit=BUFFER,
-                ssl=self.contexts[0],
-                server_hostname=peer,
-                ssl_handshake_timeout=HANDSHAKE,
-            )
+            await wire.shake_hands(peer)
         except ssl.SSLError as error:
             raise _translated(error, peer) from None
-        return Encrypted(reader, Wire(writer), peer, str(address))
+        return Encrypted(wire, wire, peer, str(address))
 
     def _begin(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -175,23 +230,16 @@ async def _bound(address: Address) -> socket.socket:
     return sock
 
 
-async def _accepted(sock: socket.socket, context: ssl.SSLContext) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Streams over a socket that was accepted; unlike in asyncio's own server, a failed handshake is told."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=BUFFER)
-    protocol = asyncio.StreamReaderProtocol(reader)
-    transport, _ = await loop.connect_accepted_socket(
-        lambda: protocol, sock, ssl=context, ssl_handshake_timeout=HANDSHAKE
-    )
-    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+def _reason(error: OSError) -> str:
+    """Without the address, which Python adds for some."""
+    return (error.strerror or str(error)).split(" (")[0]
 
 
-def _peer(writer: asyncio.StreamWriter) -> str:
-    """The one name in the other side's certificate."""
-    names = [value for kind, value in writer.get_extra_info("peercert").get("subjectAltName", ()) if kind == "DNS"]
-    if len(names) != 1:
-        raise ChannelError("showed a certificate without a party's name; make it with: tacit cert issue")
-    return str(names[0])
+def _name(wire: Wire) -> str:
+    """The one name in the other side's certificate, or nothing."""
+    shown: Any = wire.engine.getpeercert() or {}
+    names = [value for kind, value in shown.get("subjectAltName", ()) if kind == "DNS"]
+    return str(names[0]) if len(names) == 1 else ""
 
 
 def _translated(error: ssl.SSLError, peer: str = "") -> Exception:
