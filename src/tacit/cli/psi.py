@@ -56,31 +56,48 @@ def psi_command(
 
     Each party runs it with its own table; both get their rows of the common people, in the same order.
     """
-    from tacit.cli.signals import terminable
-    from tacit.cli.steps import Steps
+    from tacit.cli.signals import Terminated
 
     if not key:
         raise StudyError("name the column that identifies people: --key nin")
     settings: dict[str, Any] = {"learns": learns, "size_only": size_only, "column": column, "group": group}
     settings |= {"key": key, "spelling": {"unicode": unicode, "case": case, "spaces": spaces}, "threads": threads}
     own = {"party": party, "consortium": consortium, "others": others or (), "listen": listen, "connect": connect}
-    with Steps(quiet=quiet) as steps, terminable():
-        settings["on_event"] = steps.on_event
-        if local:
-            if any(own.values()) or data:
-                raise StudyError("--local takes tables alone, as in: tacit psi --local a.csv b.csv --key nin")
-            found = _try_out(files or [], out or Path(), settings)
-        else:
-            if files:
-                raise StudyError(f"{files[0]}: name your table with --data, or try it out with --local")
-            if party is None or data is None:
-                raise StudyError("name yourself and your table, --party alice --data a.csv, or try it out with --local")
-            out = out or Path(f"{party}-common.csv")
-            found = _take_part(data, out, settings | own | {"patience": patience})
+    try:
+        found = _compare(files or [], data, out, settings, own | {"patience": patience}, local=local, quiet=quiet)
+    except KeyboardInterrupt as error:
+        raise typer.Exit(143 if isinstance(error, Terminated) else 130) from None
     if as_json:
         typer.echo(json.dumps([_described(one, file) for one, file in found], indent=2))
     elif not quiet:
         _say(found, learns=learns, size_only=size_only)
+
+
+def _compare(
+    files: list[Path],
+    data: Path | None,
+    out: Path | None,
+    settings: dict[str, Any],
+    own: dict[str, Any],
+    *,
+    local: bool,
+    quiet: bool,
+) -> Outcome:
+    from tacit.cli.signals import terminable
+    from tacit.cli.steps import Steps
+
+    with Steps(quiet=quiet) as steps, terminable():
+        settings = settings | {"on_event": steps.on_event}
+        if local:
+            if any(value for name, value in own.items() if name != "patience") or data:
+                raise StudyError("--local takes tables alone, as in: tacit psi --local a.csv b.csv --key nin")
+            return _try_out(files, out or Path(), settings)
+        if files:
+            raise StudyError(f"{files[0]}: name your table with --data, or try it out with --local")
+        party = own["party"]
+        if party is None or data is None:
+            raise StudyError("name yourself and your table, --party alice --data a.csv, or try it out with --local")
+        return _take_part(data, out or Path(f"{party}-common.csv"), settings | own)
 
 
 def _take_part(data: Path, out: Path, settings: dict[str, Any]) -> Outcome:

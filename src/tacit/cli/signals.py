@@ -19,12 +19,31 @@ def terminable() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # Python takes signals in the main thread only
         yield
         return
-    before = signal.signal(signal.SIGTERM, _stop)
+    came = False
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
+        if not _in_a_loop():
+            raise Terminated
+        signal.raise_signal(signal.SIGINT)  # asyncio lets its work end in order; an exception would tear it apart
+
+    before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
+    except KeyboardInterrupt:
+        if came:
+            raise Terminated from None
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def _stop(_number: int, _frame: FrameType | None) -> None:
-    raise Terminated
+def _in_a_loop() -> bool:
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
