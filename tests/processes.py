@@ -28,7 +28,9 @@ def tables(place: Path, rows: int, seed: int = 0) -> pd.DataFrame:
     people = chance.sample(range(10**9), rows + rows // 2)
     for name, own in (("alice", people[:rows]), ("bob", people[-rows:])):
         chance.shuffle(mixed := list(own))
-        pd.DataFrame({"nin": mixed, name: [f"{name} {one}" for one in mixed]}).to_csv(place / f"{name}.csv", index=False)
+        pd.DataFrame({"nin": mixed, name: [f"{name} {one}" for one in mixed]}).to_csv(
+            place / f"{name}.csv", index=False
+        )
     alice, bob = (pd.read_csv(place / f"{name}.csv") for name in ("alice", "bob"))
     return alice.merge(bob, on="nin").sort_values("nin", ignore_index=True)
 
@@ -41,12 +43,15 @@ class Process:
     place: Path
     options: list[str]
     command: list[str] = field(default_factory=lambda: ["-m", "tacit", "psi"])
+    environment: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.log = self.place / f"{self.name}-{time.monotonic_ns()}.log"
         data = ["--key", "nin", "--party", self.name, "--data", str(self.place / f"{self.name}.csv")]
         data += ["--out", str(self.place / f"{self.name}-common.csv"), "--consortium", str(folder() / "good")]
-        environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+        environment = (
+            os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"} | self.environment
+        )
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, *self.command, *data, "--threads", "1", *self.options],
