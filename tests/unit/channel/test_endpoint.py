@@ -45,7 +45,10 @@ class FrailSeat(Seat):
     async def listen(self, welcome: Welcome, complain: Complain) -> None:
         async def note(connection: Connection) -> None:
             self.connections.append(connection)
-            await welcome(connection)
+            if self.dead:  # it came, and nobody is there any more
+                connection.abort()
+            else:
+                await welcome(connection)
 
         await super().listen(note, complain)
 
