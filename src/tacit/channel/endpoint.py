@@ -101,6 +101,8 @@ class Endpoint:
         result = await program(self.links)
         conclude(result)
         links = self.links.values()
+        for link in links:
+            link.ending = True
         await asyncio.gather(*(link.send("done", b"") for link in links))
         await asyncio.gather(*(link.receive("done") for link in links))
         with suppress(TimeoutError):  # all have their result; the rest is politeness

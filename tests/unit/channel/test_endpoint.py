@@ -598,6 +598,7 @@ def test_strangers_do_not_fill_the_log() -> None:
     ("frame", "why"),
     [
         (HELLO.frame(), "introduced itself twice"),
+        (Frame(Kind.BYE), "said goodbye in the middle of it"),
         (Frame(Kind.DATA, "x", 5), "sent message 5 of 'x' before message 0"),
         (Frame(Kind.TAKEN, "x", 5), "says that it took 5 messages 'x' of 0"),
     ],
