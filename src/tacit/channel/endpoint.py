@@ -200,7 +200,7 @@ class Endpoint:
             await connection.drain()
             await link.attend(connection)
         except OSError as error:
-            self._lose(link, connection, str(error) or "the connection broke")
+            self._lose(link, connection, error.strerror or str(error) or "the connection broke")
         except ChannelError as error:
             await connection.refuse(f"stopped: {link.peer} {error}")
             link.detach(str(error))
