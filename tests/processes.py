@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from consortia import folder
@@ -80,12 +81,12 @@ class Process:
         self.process.wait()
 
 
-def pair(place: Path, *more: str) -> dict[str, Process]:
+def pair(place: Path, *more: str, **how: Any) -> dict[str, Process]:
     """Alice listens, bob dials; both compare only with each other."""
     port = free_port()
     return {
-        "alice": Process("alice", place, ["--with", "bob", "--listen", f"127.0.0.1:{port}", *more]),
-        "bob": Process("bob", place, ["--with", "alice", "--connect", f"127.0.0.1:{port}", *more]),
+        "alice": Process("alice", place, ["--with", "bob", "--listen", f"127.0.0.1:{port}", *more], **how),
+        "bob": Process("bob", place, ["--with", "alice", "--connect", f"127.0.0.1:{port}", *more], **how),
     }
 
 

@@ -13,13 +13,16 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # as a script
 from processes import Process, aligned, pair, tables
 
-ROWS = 4000
+ROWS, PACE = 2048, 0.08  # 32 batches of 64, so a comparison takes 2.5 s at least on any machine
+DRIVER = Path(__file__).with_name("party_at_a_pace.py")
+SLOWLY: dict[str, Any] = {"command": [str(DRIVER), "psi"], "environment": {"TACIT_TEST_PACE": str(PACE)}}
 
 
 @dataclass
@@ -35,7 +38,7 @@ class Death:
 
 def kill_and_restart(place: Path, victim: str, moment: float, seed: int) -> Death:
     truth = tables(place, ROWS, seed)
-    parties = pair(place, "--patience", "60")
+    parties = pair(place, "--patience", "60", **SLOWLY)
     survivor = parties["bob" if victim == "alice" else "alice"]
     try:
         survivor.wait_until(f"connected to {victim}")
@@ -45,7 +48,7 @@ def kill_and_restart(place: Path, victim: str, moment: float, seed: int) -> Deat
         assert parties[victim].result() == -signal.SIGKILL, "it was done before it could be killed"
         noticed = survivor.wait_until(f"lost the connection to {victim}") - killed
         restarted = time.monotonic()
-        parties[victim] = Process(victim, place, parties[victim].options)
+        parties[victim] = Process(victim, place, parties[victim].options, **SLOWLY)
         codes = parties["alice"].result(), parties["bob"].result()
         seconds = time.monotonic() - restarted
         right = aligned(place).sort_values("nin", ignore_index=True).equals(truth)
@@ -57,9 +60,9 @@ def kill_and_restart(place: Path, victim: str, moment: float, seed: int) -> Deat
 
 
 def moments(count: int) -> list[tuple[str, float]]:
-    """Who is killed, in turns, and when; a run takes about two seconds after the connection."""
+    """Who is killed, in turns, and when."""
     chance = random.Random(7)
-    return [(("alice", "bob")[number % 2], chance.random() * 1.2) for number in range(count)]
+    return [(("alice", "bob")[number % 2], chance.random() * 1.5) for number in range(count)]
 
 
 @pytest.mark.parametrize(("victim", "moment"), moments(3))
@@ -80,7 +83,7 @@ def test_a_party_that_is_stopped_tells_the_other(
 ) -> None:
     """Else the other would wait for it as long as its patience lasts."""
     tables(tmp_path, ROWS)
-    parties = pair(tmp_path, "--patience", "60")
+    parties = pair(tmp_path, "--patience", "60", **SLOWLY)
     other = parties["bob" if victim == "alice" else "alice"]
     try:
         for party in parties.values():

@@ -27,6 +27,7 @@ T = TypeVar("T")
 Program = Callable[[Mapping[str, Link]], Awaitable[T]]
 SHORTEST, LONGEST = 0.1, 3.0  # seconds between two tries to connect
 FAREWELL = 1.0  # seconds for the last words
+RESTARTS = 20  # within the time that a peer may be away
 COMPLAINTS = 20  # about strangers; later ones are refused in silence
 
 
@@ -59,6 +60,7 @@ class Endpoint:
         self.links = {peer: Link(me, peer, self.timing.answer) for peer in peers}
         self.process, self.epoch = secrets.token_hex(16), 0
         self._complaints = 0
+        self._restarts: list[float] = []
 
     async def run(self, program: Program[T], conclude: Callable[[T], None] = lambda _: None) -> T:
         """Runs the program, anew where a party starts anew, until all parties have concluded theirs.
@@ -101,6 +103,8 @@ class Endpoint:
         result = await program(self.links)
         await to_the_end(asyncio.to_thread(conclude, result))  # may be long, and signs of life have to go on
         links = self.links.values()
+        for link in links:
+            link.ending = True
         await asyncio.gather(*(link.send("done", b"") for link in links))
         await asyncio.gather(*(link.receive("done") for link in links))
         with suppress(TimeoutError):  # all have their result; the rest is politeness
@@ -186,6 +190,9 @@ class Endpoint:
             return
         if anew:
             self._tell(Warned(f"{link.peer} has started anew; starting over with it"))
+            self._restarts = [*self._restarts[-RESTARTS:], time.monotonic()]
+            if len(self._restarts) > RESTARTS and self._restarts[-1] - self._restarts[0] < self.timing.away:
+                self._fail(f"{link.peer} has started anew {RESTARTS} times; does it run twice? start both sides again")
         self.epoch = epoch
         for other in self.links.values():
             other.reset(RestartError(f"{link.peer} has started anew"))
@@ -198,7 +205,7 @@ class Endpoint:
             await connection.drain()
             await link.attend(connection)
         except OSError as error:
-            self._lose(link, connection, str(error) or "the connection broke")
+            self._lose(link, connection, error.strerror or str(error) or "the connection broke")
         except ChannelError as error:
             await connection.refuse(f"stopped: {link.peer} {error}")
             link.detach(str(error))

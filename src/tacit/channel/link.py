@@ -46,6 +46,7 @@ class Link:
         self.connection: Connection | None = None
         self.process = ""  # of the peer, by which its next start is told from its next connection
         self.reason = ""  # why the last connection ended
+        self.ending = False  # our program is through, so the peer may be too
         self.closing = False  # the peer said that it is done
         self._bell: set[asyncio.Future[None]] = set()
         self._failure: Exception | None = None
@@ -66,7 +67,6 @@ class Link:
         """Sends a message; waits while the peer is behind, or away."""
         out = self._outgoing.setdefault(name, Outgoing())
         while out.full():
-            self._check_presence()
             await self._change()
         self._check()
         frame = Frame(Kind.DATA, name, out.next, bytes(data))
@@ -80,7 +80,6 @@ class Link:
         try:
             async with asyncio.timeout(self.answer):
                 while not stream.waiting:
-                    self._check_presence()
                     await self._change()
         except TimeoutError:
             raise ChannelError(
@@ -103,7 +102,7 @@ class Link:
     def reset(self, error: Exception) -> None:
         """Forgets the peer and all messages; the attempt they belong to gets the error."""
         self.detach("a party started anew")
-        self.process, self.closing = "", False
+        self.process, self.ending, self.closing = "", False, False
         self._outgoing, self._incoming = {}, {}
         self.fail(error)
 
@@ -150,6 +149,8 @@ class Link:
         elif frame.kind is Kind.REFUSED:
             raise ChannelError(frame.words)
         elif frame.kind is Kind.BYE:
+            if not self.ending:
+                raise GarbageError("said goodbye in the middle of it")
             self.closing = True
         elif frame.kind is Kind.HELLO:
             raise GarbageError("introduced itself twice")
@@ -178,10 +179,6 @@ class Link:
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
-
-    def _check_presence(self) -> None:
-        if self.closing:
-            raise ChannelError(f"{self.peer} says that it is done, and {self.me} is not; run the same on both sides")
 
     def _ring(self) -> None:
         for waiter in self._bell:

@@ -598,6 +598,7 @@ def test_strangers_do_not_fill_the_log() -> None:
     ("frame", "why"),
     [
         (HELLO.frame(), "introduced itself twice"),
+        (Frame(Kind.BYE), "said goodbye in the middle of it"),
         (Frame(Kind.DATA, "x", 5), "sent message 5 of 'x' before message 0"),
         (Frame(Kind.TAKEN, "x", 5), "says that it took 5 messages 'x' of 0"),
     ],
@@ -621,5 +622,24 @@ def test_a_peer_that_goes_wrong_later_ends_it_and_is_told_why(frame: Frame, why:
         with pytest.raises(ChannelError) as caught:
             await running
         assert str(caught.value) == f"bob {why}"
+
+    run(scene())
+
+
+def test_a_party_that_runs_twice_is_found_out_and_does_not_keep_all_starting_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "RESTARTS", 5)
+
+    async def scene() -> None:
+        room = Room()
+        alice = somebody(room, "alice", "bob")
+        twins = [somebody(room, "bob", "alice") for _ in range(2)]
+        running = [asyncio.create_task(one.endpoint.run(wait_for_ever)) for one in twins]
+        with pytest.raises(ChannelError, match=r"^bob has started anew 5 times; does it run twice\? start both sides"):
+            await alice.endpoint.run(wait_for_ever)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
     run(scene())
