@@ -103,7 +103,8 @@ def understand(raw: bytes, link: Link) -> None:
     if len(raw) < HEADER.size:
         return
     found = Header.parse(raw[: HEADER.size])
-    frame = found.frame(raw[HEADER.size : HEADER.size + found.name_length + found.length])
+    begin = HEADER.size + found.name_length
+    frame = found.frame(raw[HEADER.size : begin], raw[begin : begin + found.length])
     assert isinstance(frame, Frame)
     for take in (Hello.parse, link._take):
         with suppress(ChannelError):

@@ -55,11 +55,9 @@ class Connection:
 
     def put(self, frame: Frame) -> None:
         """Hands over a frame at once, in order; `drain` waits until the stream takes more."""
-        head, large = frame.head(), len(frame.data) > LARGE
-        self.sent += len(head) + len(frame.data)
-        self.writer.write(head if large else head + frame.data)
-        if large:
-            self.writer.write(frame.data)  # as it is: no copy
+        for part in (frame.head(), frame.data) if len(frame.data) > LARGE else (frame.encode(),):
+            self.sent += len(part)
+            self.writer.write(part)
 
     async def write(self, frame: Frame) -> None:
         self.put(frame)
