@@ -111,7 +111,11 @@ def compute(group: str, size: int) -> float:
     time.sleep(2)  # both have started
     start = time.perf_counter()
     for process in running:
-        process.communicate("\n")
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.close()
+    for process in running:
+        process.wait()
     return (time.perf_counter() - start) * size / (size // 4096 * 4096)
 
 
