@@ -74,11 +74,7 @@ class Party:
         """A set as it comes over a link, encrypted with our key too; the tags of that, if ours is the last key."""
         size = self.group.size
         for batch in batches(self.deal.sizes[owner]):
-            raw = await link.receive(f"set {self.deal.place(owner)}")
-            if len(raw) != size * (batch.stop - batch.start):
-                raise ChannelError(
-                    f"{link.peer} sent {len(raw)} bytes where {batch.stop - batch.start} elements are due"
-                )
+            raw = await receive_part(link, f"set {self.deal.place(owner)}", batch, size)
             try:
                 yield await self._spread(raw, size, self._sealed if last else self._encrypted)
             except DataError as error:
@@ -225,7 +221,7 @@ async def share_places(party: Party, links: Mapping[str, Link], tags: Tags, shar
             size = await receive_count(link, "size", deal)
             known = as_tags(await receive_tags(link, "common", size, deal.tag_length), deal.tag_length)
         places = await asyncio.to_thread(common, tags, known)
-        if not distinct(known) or len(places) != len(known):
+        if len(places) != len(known) or not await asyncio.to_thread(distinct, known):
             raise ChannelError(f"{deal.collector} sent as common what not all sets have, or the same twice")
         await links[owner].send("count", len(places).to_bytes(8, "big"))
         for batch in batches(len(places)):

@@ -550,10 +550,10 @@ ELEMENTS = {
     "an element twice": (lambda raw: raw[:32] * 2 + raw[64:], "bob sent an element twice"),
     "the identity": (lambda raw: raw[:64] + bytes(32) + raw[96:], "is the identity"),
     "what is no point": (lambda raw: b"\xff" * 32 + raw[32:], "is not a canonical encoding"),
-    "part of an element": (lambda raw: raw[:-1], "sent 127 bytes where 4 elements are due"),
-    "too few elements": (lambda raw: raw[:-32], "sent 96 bytes where 4 elements are due"),
-    "too many elements": (lambda raw: raw + raw[:32], "sent 160 bytes where 4 elements are due"),
-    "nothing": (lambda _: b"", "sent 0 bytes where 4 elements are due"),
+    "part of an element": (lambda raw: raw[:-1], "sent 127 bytes where 4 of 32 are due"),
+    "too few elements": (lambda raw: raw[:-32], "sent 96 bytes where 4 of 32 are due"),
+    "too many elements": (lambda raw: raw + raw[:32], "sent 160 bytes where 4 of 32 are due"),
+    "nothing": (lambda _: b"", "sent 0 bytes where 4 of 32 are due"),
 }
 TAGS = {
     "a tag twice": (lambda raw: raw[: len(raw) // 4] * 2 + raw[len(raw) // 2 :], "twice"),
