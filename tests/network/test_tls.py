@@ -383,7 +383,7 @@ def test_a_listener_that_says_nothing_is_tried_again(secured: bool, monkeypatch:
         async with impostor(server_context(identity("alice")) if secured else None, None) as address:
             bob = dialler("bob", {"alice": address}, timing=timing)
             heard = await failure(bob.endpoint.run(exchange()))
-            assert heard == "alice could not be reached within 0.6 s; start both sides again"
+            assert heard == "alice could not be reached at HERE within 0.6 s (no answer); start all sides again"
 
     run(scene())
 
@@ -405,7 +405,10 @@ def test_an_address_that_is_taken_says_so() -> None:
         async with waiting_alice() as (_, address):
             second = listener("alice", "bob", at=address)
             heard = await failure(second.endpoint.run(exchange()))
-            assert heard == "cannot listen at HERE: Address already in use; name another with --listen"
+            assert (
+                heard
+                == "cannot listen at HERE: Address already in use; does it run already? else name another with --listen"
+            )
 
     run(scene())
 

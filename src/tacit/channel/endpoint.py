@@ -27,7 +27,9 @@ T = TypeVar("T")
 Program = Callable[[Mapping[str, Link]], Awaitable[T]]
 SHORTEST, LONGEST = 0.1, 3.0  # seconds between two tries to connect
 FAREWELL = 1.0  # seconds for the last words
-RESTARTS = 20  # within the time that a peer may be away
+RESTARTS = 10  # of a run: every one lets a peer ask anew
+DONE = "(done)"  # the last message; programs' own have no brackets
+LINGER = 30.0  # seconds for a peer that does not know yet that all are done
 COMPLAINTS = 20  # about strangers; later ones are refused in silence
 
 
@@ -60,12 +62,18 @@ class Endpoint:
         self.links = {peer: Link(me, peer, self.timing.answer) for peer in peers}
         self.process, self.epoch = secrets.token_hex(16), 0
         self._complaints = 0
-        self._restarts: list[float] = []
+        self._restarts = 0
+        self._why: dict[str, str] = {}  # a peer could not be reached
 
-    async def run(self, program: Program[T], conclude: Callable[[T], None] = lambda _: None) -> T:
+    async def run(
+        self,
+        program: Program[T],
+        conclude: Callable[[T], None] = lambda _: None,
+        publish: Callable[[], None] = lambda: None,
+    ) -> T:
         """Runs the program, anew where a party starts anew, until all parties have concluded theirs.
 
-        `conclude` is called with the result before the others hear that it is safe.
+        `conclude` gets the result, and may be called anew; `publish` is called once all parties have concluded.
         """
         self._again, self._end = asyncio.Event(), asyncio.get_running_loop().create_future()
         self._left = dict.fromkeys(self.links, time.monotonic())  # since when each peer is away
@@ -76,19 +84,19 @@ class Endpoint:
         try:
             for peer in self.links.keys() - dialled:
                 self._tell(Noted(f"waiting for {peer} at {self.carrier.where(peer)}"))
-            result = await self._attempts(program, conclude)
+            result = await self._attempts(program, conclude, publish)
         except BaseException as error:
             await self._close(tasks, Frame(Kind.REFUSED, data=self._last_words(error).encode()))
             raise
         await self._close(tasks, Frame(Kind.BYE))
         return result
 
-    async def _attempts(self, program: Program[T], conclude: Callable[[T], None]) -> T:
+    async def _attempts(self, program: Program[T], conclude: Callable[[T], None], publish: Callable[[], None]) -> T:
         while True:
             self._again.clear()
             for link in self.links.values():
                 link.fail(None)
-            attempt = asyncio.create_task(self._attempt(program, conclude))
+            attempt = asyncio.create_task(self._attempt(program, conclude, publish))
             restart = asyncio.create_task(self._again.wait())
             try:
                 await asyncio.wait({attempt, restart, self._end}, return_when=asyncio.FIRST_COMPLETED)
@@ -99,16 +107,17 @@ class Endpoint:
             finally:
                 await stop(attempt, restart)
 
-    async def _attempt(self, program: Program[T], conclude: Callable[[T], None]) -> T:
+    async def _attempt(self, program: Program[T], conclude: Callable[[T], None], publish: Callable[[], None]) -> T:
         result = await program(self.links)
         await to_the_end(asyncio.to_thread(conclude, result))  # may be long, and signs of life have to go on
         links = self.links.values()
         for link in links:
             link.ending = True
-        await asyncio.gather(*(link.send("done", b"") for link in links))
-        await asyncio.gather(*(link.receive("done") for link in links))
-        with suppress(TimeoutError):  # all have their result; the rest is politeness
-            async with asyncio.timeout(self.timing.silence):
+        await asyncio.gather(*(link.send(DONE, b"") for link in links))
+        await asyncio.gather(*(link.receive(DONE) for link in links))
+        await to_the_end(asyncio.to_thread(publish))
+        with suppress(TimeoutError):  # all are safe; a peer whose line is broken may not know it yet
+            async with asyncio.timeout(LINGER):
                 await asyncio.gather(*(link.flush() for link in links))
         return result
 
@@ -124,9 +133,12 @@ class Endpoint:
                     await self._attend(link, connection)
             except ChannelError as error:
                 return self._fail(f"{peer} at {self.carrier.where(peer)} {error}")
-            except (OSError, TimeoutError):
+            except (OSError, TimeoutError) as error:
+                self._why[peer] = (
+                    error.strerror or str(error) or "no answer" if isinstance(error, OSError) else "no answer"
+                )
                 if not told:
-                    self._tell(Noted(f"waiting for {peer} to answer at {self.carrier.where(peer)}"))
+                    self._tell(Noted(f"waiting for {peer} to answer at {self.carrier.where(peer)} ({self._why[peer]})"))
                 told = True
             await asyncio.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
             pause = min(2 * pause, LONGEST)
@@ -140,7 +152,9 @@ class Endpoint:
                     Hello.parse(first)  # raises
                 epoch = self.epoch
                 await connection.write(self._hello(link.peer))
-                reply = Hello.parse(await connection.read())
+                if (answer := await connection.read()).kind is Kind.BUSY:
+                    raise ConnectionRefusedError("it is talking to another process of ours")
+                reply = Hello.parse(answer)
                 reply.check(connection, self.me, list(self.links), self.purpose)
         except VersionError:
             await connection.refuse("another version")
@@ -171,6 +185,9 @@ class Endpoint:
             self._complain(f"{connection.peer} at {connection.place} connected and did not say who it is")
             return connection.abort()
         link, connection.largest = self.links[hello.sender], LARGEST
+        if link.connection is not None and link.process != hello.process:  # it runs twice, or its end is not here yet
+            connection.put(Frame(Kind.BUSY))
+            return await connection.refuse("busy")
         self._heed(link, hello)
         connection.put(self._hello(link.peer))
         link.attach(connection, hello.process)
@@ -188,11 +205,12 @@ class Endpoint:
         epoch = max(self.epoch, hello.epoch) + anew
         if epoch == self.epoch:
             return
-        if anew:
-            self._tell(Warned(f"{link.peer} has started anew; starting over with it"))
-            self._restarts = [*self._restarts[-RESTARTS:], time.monotonic()]
-            if len(self._restarts) > RESTARTS and self._restarts[-1] - self._restarts[0] < self.timing.away:
-                self._fail(f"{link.peer} has started anew {RESTARTS} times; does it run twice? start both sides again")
+        begun = any(other.process for other in self.links.values())
+        if anew or begun:
+            self._tell(Warned(f"{link.peer} has started {'anew' if anew else 'over'}; starting over with it"))
+            self._restarts += 1
+            if self._restarts > RESTARTS:
+                self._fail(f"{link.peer} has started anew too often; after {RESTARTS} times, start all sides again")
         self.epoch = epoch
         for other in self.links.values():
             other.reset(RestartError(f"{link.peer} has started anew"))
@@ -222,9 +240,12 @@ class Endpoint:
 
     async def _watch(self) -> None:
         """Signs of life, and what their absence means."""
+        now = time.monotonic()
         while True:
             await asyncio.sleep(self.timing.beat)
-            now = time.monotonic()
+            before, now = now, time.monotonic()
+            if now - before > self.timing.silence:  # we were asleep, not they
+                continue
             for peer, link in self.links.items():
                 if (connection := link.connection) is not None:
                     if now - connection.heard > self.timing.silence:
@@ -232,8 +253,13 @@ class Endpoint:
                     else:
                         connection.put(Frame(Kind.BEAT))
                 elif not link.closing and now - self._left.setdefault(peer, now) > self.timing.away:
-                    what = "did not come back" if link.reason else "could not be reached"
-                    self._fail(f"{peer} {what} within {self.timing.away:g} s; start both sides again")
+                    what = "did not come back to" if link.reason else "could not be reached at"
+                    why = f" ({self._why[peer]})" if peer in self._why else ""
+                    place = f"{self.carrier.where(peer)} within {self.timing.away:g} s{why}"
+                    written = "what was found is written here, and perhaps not there; compare the sessions"
+                    self._fail(
+                        f"{peer} {what} {place}; {written if link.ending and link.reason else 'start all sides again'}"
+                    )
 
     # endings
 
@@ -273,14 +299,19 @@ class Endpoint:
         return f"was stopped {own}"
 
     async def _close(self, tasks: list[asyncio.Task[None]], last: Frame) -> None:
-        open_ = [link for link in self.links.values() if link.connection is not None]
-        for link in open_:
-            if link.connection is not None:
-                link.connection.put(last)
-        with suppress(TimeoutError):
+        try:
+            for link in self.links.values():
+                if link.connection is not None:
+                    link.connection.put(last)
             async with asyncio.timeout(FAREWELL):
-                while any(link.connection is not None and not link.closing for link in open_):
+                while any(link.connection is not None and not link.closing for link in self.links.values()):
                     await asyncio.sleep(0.01)
+        except TimeoutError:
+            pass
+        finally:
+            await to_the_end(self._clear(tasks))
+
+    async def _clear(self, tasks: list[asyncio.Task[None]]) -> None:
         await stop(*tasks)
         if not self._end.cancel():
             self._end.exception()  # is known by now

@@ -40,6 +40,7 @@ class Kind(IntEnum):
     BEAT = 4  # a sign of life
     REFUSED = 5  # why the connection ends, in words
     BYE = 6  # all is done
+    BUSY = 7  # another process of yours is talking to us
 
 
 @dataclass(frozen=True)

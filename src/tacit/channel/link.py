@@ -8,7 +8,9 @@ it again over the next connection; the receiver drops what it had.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tacit.channel.connection import Connection
@@ -45,6 +47,7 @@ class Link:
         self.me, self.peer, self.answer = me, peer, answer
         self.connection: Connection | None = None
         self.process = ""  # of the peer, by which its next start is told from its next connection
+        self.active = 0.0  # when it last sent a message or took one
         self.reason = ""  # why the last connection ended
         self.ending = False  # our program is through, so the peer may be too
         self.closing = False  # the peer said that it is done
@@ -64,7 +67,12 @@ class Link:
         return self._bytes[1] + (self.connection.received if self.connection else 0)
 
     async def send(self, name: str, data: bytes | memoryview) -> None:
-        """Sends a message; waits while the peer is behind, or away."""
+        """Sends a message; waits while the peer is behind, or away.
+
+        Messages of one name have an order; a link has NAMES of them, so a round's number belongs into the message.
+        """
+        if name not in self._outgoing and len(self._outgoing) >= NAMES:
+            raise ValueError(f"{name}: a link has at most {NAMES} names of messages")
         out = self._outgoing.setdefault(name, Outgoing())
         while out.full():
             await self._change()
@@ -76,15 +84,14 @@ class Link:
 
     async def receive(self, name: str) -> bytes:
         """The next message of that name."""
-        stream = self._incoming.setdefault(name, Incoming())
-        try:
-            async with asyncio.timeout(self.answer):
-                while not stream.waiting:
+        stream, start = self._incoming.setdefault(name, Incoming()), time.monotonic()
+        while not stream.waiting:
+            left = max(start, self.active) + self.answer - time.monotonic()
+            if left <= 0:
+                raise ChannelError(f"{self.peer} has sent no {name!r}, nor anything else, for {self.answer:g} s")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
                     await self._change()
-        except TimeoutError:
-            raise ChannelError(
-                f"{self.peer} is there, and has not sent {name!r} within {self.answer:g} s; see what it is doing"
-            ) from None
         self._check()
         data = stream.waiting.popleft()
         stream.taken += 1
@@ -138,6 +145,8 @@ class Link:
                 self._ring()
 
     def _take(self, frame: Frame) -> None:
+        if frame.kind in (Kind.DATA, Kind.TAKEN):
+            self.active = time.monotonic()
         if frame.kind is Kind.DATA:
             self._take_data(frame)
         elif frame.kind is Kind.TAKEN:
@@ -152,7 +161,7 @@ class Link:
             if not self.ending:
                 raise GarbageError("said goodbye in the middle of it")
             self.closing = True
-        elif frame.kind is Kind.HELLO:
+        elif frame.kind in (Kind.HELLO, Kind.BUSY):
             raise GarbageError("introduced itself twice")
 
     def _take_data(self, frame: Frame) -> None:

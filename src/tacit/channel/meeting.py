@@ -24,6 +24,8 @@ def meet(
     is where this party waits instead; `connect`, between two, the address that it dials.
     """
     own = consortium.member(me)
+    if me in others:
+        raise StudyError(f"{me} is yourself; name the others: --with PARTY")
     chosen = {consortium.member(name).name for name in others} or set(consortium.members)
     names = [name for name in consortium.members if name in chosen | {me}]
     peers = [name for name in names if name != me]

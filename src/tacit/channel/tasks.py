@@ -26,9 +26,12 @@ async def stop(*tasks: asyncio.Task[Any]) -> None:
 
 async def to_the_end(work: Coroutine[Any, Any, Any]) -> None:
     """Work that a cancellation has to wait for, such as a file that is being written."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        raise
+    task, cancelled = asyncio.ensure_future(work), False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        raise asyncio.CancelledError
+    task.result()

@@ -10,7 +10,6 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +98,13 @@ class Wire:
 
     def write(self, data: bytes, /) -> None:
         left = memoryview(data)
-        with suppress(ssl.SSLError):  # it is over; whoever reads hears why
+        try:
             while left:
                 left = left[self.engine.write(left) :]
+        except ssl.SSLWantReadError:  # never after the handshake of TLS 1.3; nothing may be lost in silence
+            self.abort()
+        except ssl.SSLError:
+            return  # it is over; whoever reads hears why
         self._flush()
 
     def _flush(self) -> None:
@@ -151,9 +154,8 @@ class Network:
         try:
             self.socket = await _bound(self.address)
         except OSError as error:
-            raise ChannelError(
-                f"cannot listen at {self.address}: {_reason(error)}; name another with --listen"
-            ) from None
+            remedy = "does it run already? else name another with --listen"
+            raise ChannelError(f"cannot listen at {self.address}: {_reason(error)}; {remedy}") from None
         self.address = Address(self.address.host, self.socket.getsockname()[1])
         self._begin(self._accept(self.socket, welcome, complain))
 
@@ -172,8 +174,8 @@ class Network:
     async def _take(
         self, sock: socket.socket, place: str, free: asyncio.Semaphore, welcome: Welcome, complain: Complain
     ) -> None:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio forgets it for sockets from sock_accept
         try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio forgets it for those from sock_accept
             wire = Wire(*await asyncio.open_connection(sock=sock, limit=BUFFER), self.contexts[1])
             await wire.shake_hands(None)
         except ssl.SSLError as error:
@@ -194,7 +196,8 @@ class Network:
 
     async def dial(self, peer: str) -> Connection:
         address = self.connect[peer]
-        streams = await asyncio.open_connection(address.host, address.port, limit=BUFFER)
+        async with asyncio.timeout(HANDSHAKE):
+            streams = await asyncio.open_connection(address.host, address.port, limit=BUFFER)
         wire = Wire(*streams, self.contexts[0])
         try:
             await wire.shake_hands(peer)

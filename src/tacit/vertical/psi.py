@@ -8,14 +8,14 @@ double encryptions go back in the order in which the elements came, so that the 
 size may be learnt they go back sorted, so that it does not. Departures from the paper: a prime-order group in place of
 quadratic residues, tags in place of pairs <y, f(y)>, and the symmetric form is one protocol, not two runs.
 
-More parties pass their sets around a ring, and each adds its key; the last one on a set's way makes the tags. One
-party, the collector, receives all tags (sorted, so it cannot tell whose rows they are) and finds those in all sets; the
-last one on a set's way then tells the owner which places these are.
+More parties pass their sets around a ring, and each adds its key. One of them, the collector, is the last on every
+way but that of its own set; so it alone can compare. It finds what is in all sets and tells each owner the places. Its
+own set ends its way at the party before it, the judge, which hands it the tags sorted, and later tells it the places.
 
 What else is learnt: all know the sizes of the sets. Of three or more, the collector can also count what any of the sets
-have in common, and the last one on the way of a learner's set hears how many are in all, even if it is not to learn.
-Parties are held to follow the protocol; of those that do not, some are noticed and none is prevented from asking for
-people that it does not have.
+have in common, and the judge hears how many are in all, if the collector is to know its rows. Parties are held to
+follow the protocol; of those that do not, some are noticed and none is prevented from asking for people that it does
+not have.
 """
 
 from __future__ import annotations
@@ -144,104 +144,87 @@ def _compare(party: Party, own: Tags, other: Tags, peer: str) -> Found:
 
 
 async def ring(party: Party, links: Mapping[str, Link]) -> Found:
-    """Three parties or more, each a link of the ring in the order of the terms."""
+    """Three parties or more."""
     deal, me = party.deal, party.me
-    names = list(deal.sizes)
-    at = names.index(me)
-    before, after = links[names[at - 1]], links[names[(at + 1) % len(names)]]
-    held: list[bytes] = []  # the tags of the next party's set, which ends its way here
-
-    async def send() -> None:
-        async for batch in party.encrypted():
-            await after.send(f"set {deal.place(me)}", batch)
+    held: dict[str, list[bytes]] = {owner: [] for owner in deal.sizes if deal.route(owner)[-1] == me}
 
     async def pass_on(owner: str) -> None:
-        last = owner == after.peer
-        async for batch in party.received(before, owner, last=last):
-            if last:
-                held.append(batch)
+        route = deal.route(owner)
+        at = route.index(me)
+        source = party.received(links[route[at - 1]], owner, last=owner in held) if at else party.encrypted()
+        async for batch in source:
+            if owner in held:
+                held[owner].append(batch)
             else:
-                await after.send(f"set {deal.place(owner)}", batch)
+                await links[route[at + 1]].send(f"set {deal.place(owner)}", batch)
 
-    await together(send(), *(pass_on(owner) for owner in names if owner != me))
-    tags = as_tags(held, deal.tag_length)
-    if not await asyncio.to_thread(distinct, tags):
-        raise ChannelError(f"{after.peer} sent an element twice, or a party changed what it passed on")
+    await together(*(pass_on(owner) for owner in deal.sizes))
+    tags = {owner: as_tags(parts, deal.tag_length) for owner, parts in held.items()}
+    for owner, one in tags.items():
+        if not await asyncio.to_thread(distinct, one):
+            raise ChannelError(f"{owner} sent an element twice, or a party changed what it passed on")
     if me == deal.collector:
-        shared = await collect(party, links, tags)
-    else:
-        await send_tags(
-            links[deal.collector], f"tags {deal.place(after.peer)}", await asyncio.to_thread(sort_tags, tags)
-        )
-        shared = None
-    if deal.reveal == "size":
-        return await share_size(party, links, shared)
-    return await share_places(party, links, tags, shared)
-
-
-async def collect(party: Party, links: Mapping[str, Link], tags: Tags) -> Tags:
-    """The collector: the tags that are in all sets, sorted. `tags` are those of the set that ended its way here."""
-    deal, shared = party.deal, tags
-    for owner, holder in deal.holders.items():
-        if holder != party.me:
-            raw = await receive_tags(links[holder], f"tags {deal.place(owner)}", deal.sizes[owner], deal.tag_length)
-            theirs = as_tags(raw, deal.tag_length)
-            if not await asyncio.to_thread(distinct, theirs):
-                raise ChannelError(f"{holder} sent a tag twice")
-            shared = shared[await asyncio.to_thread(common, shared, theirs)]
-    return shared
-
-
-async def share_size(party: Party, links: Mapping[str, Link], shared: Tags | None) -> Found:
-    """The collector tells those who may know how many there are."""
-    deal = party.deal
-    if shared is not None:
-        size = len(shared).to_bytes(8, "big")
-        await together(*(link.send("size", size) for peer, link in links.items() if deal.learns(peer)))
-        return Found(len(shared))
-    if not deal.learns(party.me):
+        return await collect(party, links, tags)
+    if me == deal.judge:
+        collector = links[deal.collector]
+        await send_tags(collector, "tags", await asyncio.to_thread(sort_tags, tags[deal.collector]))
+        if deal.reveal == "rows":
+            await judge(party, collector, tags[deal.collector])
+    if not deal.learns(me):
         return Found()
-    return Found(await receive_count(links[deal.collector], "size", deal))
+    if deal.reveal == "size":
+        return Found(await receive_count(links[deal.collector], "size", deal))
+    return await hear_places(party, links[deal.collector])
 
 
-async def share_places(party: Party, links: Mapping[str, Link], tags: Tags, shared: Tags | None) -> Found:
-    """The holder of a set's tags hears which ones all have, and tells the owner their places; all at the same time."""
-    deal, me = party.deal, party.me
-    owner = next(owner for owner, holder in deal.holders.items() if holder == me)
+async def collect(party: Party, links: Mapping[str, Link], tags: Mapping[str, Tags]) -> Found:
+    """The collector finds the tags that are in all sets, and tells those who may know."""
+    deal, me, near = party.deal, party.me, links[party.deal.judge]
+    shared = as_tags(await receive_tags(near, "tags", deal.sizes[me], deal.tag_length), deal.tag_length)
+    if not await asyncio.to_thread(distinct, shared):
+        raise ChannelError(f"{near.peer} sent a tag twice")
+    for theirs in tags.values():
+        shared = shared[await asyncio.to_thread(common, shared, theirs)]
+    learners = [peer for peer in links if deal.learns(peer)]
+    if deal.reveal == "size":
+        await together(*(links[peer].send("size", len(shared).to_bytes(8, "big")) for peer in learners))
+        return Found(len(shared))
 
-    async def send_shared(holder: str) -> None:
-        assert shared is not None
-        await links[holder].send("size", len(shared).to_bytes(8, "big"))
-        await send_tags(links[holder], "common", shared)
+    async def ask() -> Found:
+        await near.send("size", len(shared).to_bytes(8, "big"))
+        await send_tags(near, "common", shared)
+        return await hear_places(party, near)
 
-    async def tell() -> None:
-        known = shared
-        if known is None:
-            link = links[deal.collector]
-            size = await receive_count(link, "size", deal)
-            known = as_tags(await receive_tags(link, "common", size, deal.tag_length), deal.tag_length)
-        places = await asyncio.to_thread(common, tags, known)
-        if len(places) != len(known) or not await asyncio.to_thread(distinct, known):
-            raise ChannelError(f"{deal.collector} sent as common what not all sets have, or the same twice")
-        await links[owner].send("count", len(places).to_bytes(8, "big"))
-        for batch in batches(len(places)):
-            await links[owner].send("places", places[batch].astype("<u4").tobytes())
+    done = await together(ask(), *(tell_places(links[peer], tags[peer], shared) for peer in learners))
+    found: Found = done[0]
+    return found
 
-    async def hear() -> NDArray[np.int64]:
-        link = links[deal.holders[me]]
-        size = await receive_count(link, "count", deal)
-        raw = b"".join([await receive_part(link, "places", batch, 4) for batch in batches(size)])
-        places = np.frombuffer(raw, "<u4").astype(np.int64)
-        if len(np.unique(places)) != size or (size and places.max() >= len(party.values)):
-            raise ChannelError(f"{link.peer} sent places that are not those of {size} different elements of our set")
-        return party.order[places]
 
-    telling = [tell()] if deal.learns(owner) else []
-    if shared is not None:
-        telling += [send_shared(deal.holders[name]) for name in deal.learners if deal.holders[name] != me]
-    hearing = [hear()] if deal.learns(me) else []
-    done = await together(*telling, *hearing)
-    return Found(len(done[-1]), done[-1]) if hearing else Found()
+async def judge(party: Party, collector: Link, tags: Tags) -> None:
+    """The party with the collector's own tags tells it where the common ones are."""
+    size = await receive_count(collector, "size", party.deal)
+    length = party.deal.tag_length
+    shared = as_tags(await receive_tags(collector, "common", size, length), length)
+    if len(await asyncio.to_thread(common, tags, shared)) != size or not await asyncio.to_thread(distinct, shared):
+        raise ChannelError(f"{collector.peer} sent as common what not all sets have, or the same twice")
+    await tell_places(collector, tags, shared)
+
+
+async def tell_places(link: Link, tags: Tags, shared: Tags) -> None:
+    places = await asyncio.to_thread(common, tags, shared)
+    await link.send("count", len(places).to_bytes(8, "big"))
+    for batch in batches(len(places)):
+        await link.send("places", places[batch].astype("<u4").tobytes())
+
+
+async def hear_places(party: Party, link: Link) -> Found:
+    """Which of our elements are common."""
+    size = await receive_count(link, "count", party.deal)
+    raw = b"".join([await receive_part(link, "places", batch, 4) for batch in batches(size)])
+    places = np.frombuffer(raw, "<u4").astype(np.int64)
+    if len(await asyncio.to_thread(np.unique, places)) != size or (size and places.max() >= len(party.values)):
+        raise ChannelError(f"{link.peer} sent places that are not those of {size} different elements of our set")
+    return Found(size, party.order[places])
 
 
 async def send_tags(link: Link, name: str, tags: Tags) -> None:

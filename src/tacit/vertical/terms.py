@@ -22,9 +22,9 @@ MOST = 1 << 32  # identifiers of a party
 MOST_PARTIES = 50  # a link carries messages of at most 64 names, one for every party and a few more
 WORDS = {
     "version": "version of the protocol; install the same tacit on all sides",
-    "parties": "parties, in the order of the consortium file; use the same file",
+    "parties": "parties; use the same consortium file and the same --with",
     "group": "--group",
-    "column": "what the identifiers are; the columns' names differ, so give all sides the same --as NAME",
+    "column": "what is compared; name the same columns in the same order, or where names differ give all the same --as",
     "spelling": "--unicode, --case and --spaces",
     "reveal": "--size-only",
     "learner": "--learns",
@@ -91,10 +91,22 @@ class Deal:
         return self.terms.learner or next(iter(self.sizes))
 
     @property
-    def holders(self) -> dict[str, str]:
-        """Of three parties or more: with whom each one's set ends its way around the ring."""
+    def judge(self) -> str:
+        """Of three parties or more, the one before the collector, with whom the collector's own set ends its way."""
         names = list(self.sizes)
-        return {name: names[place - 1] for place, name in enumerate(names)}
+        return names[names.index(self.collector) - 1]
+
+    def route(self, owner: str) -> list[str]:
+        """Of three parties or more: the way of a set, from its owner around the ring.
+
+        The collector comes last, so that no others hold anything that they could compare.
+        """
+        names = list(self.sizes)
+        at = names.index(owner)
+        around = names[at:] + names[:at]
+        if owner == self.collector:
+            return around
+        return [name for name in around if name != self.collector] + [self.collector]
 
     def place(self, party: str) -> int:
         """By which messages name a party: names may be long, and in any script."""

@@ -221,7 +221,10 @@ def test_a_peer_that_never_comes_is_given_up() -> None:
         one = somebody(Room(), me, peer, timing=Timing(beat=0.02, away=0.1))
         with pytest.raises(ChannelError) as caught:
             await one.endpoint.run(nothing)
-        assert str(caught.value) == f"{peer} could not be reached within 0.1 s; start both sides again"
+        why = " (alice is not here)" if peer == "alice" else ""  # bob dials, alice waits
+        assert str(caught.value) == (
+            f"{peer} could not be reached at this process within 0.1 s{why}; start all sides again"
+        )
         waits = f"waiting for {peer} to answer at" if me > peer else f"waiting for {peer} at"
         assert one.notes == [f"{waits} this process"]
 
@@ -240,7 +243,7 @@ def test_a_peer_that_goes_and_does_not_come_back_is_given_up() -> None:
         await kill(bob, gone)
         with pytest.raises(ChannelError) as caught:
             await running
-        assert str(caught.value) == "bob did not come back within 0.15 s; start both sides again"
+        assert str(caught.value) == "bob did not come back to this process within 0.15 s; start all sides again"
         assert alice.warnings == [
             "lost the connection to bob (the other side closed it); waiting up to 0.15 s for it to come back"
         ]
@@ -254,7 +257,7 @@ def test_a_peer_that_is_there_and_says_nothing_ends_it() -> None:
         alice = somebody(room, "alice", "bob", timing=Timing(beat=0.02, answer=0.1))
         bob = somebody(room, "bob", "alice")
         found = await both(alice.endpoint.run(exchange(1, ["x"])), bob.endpoint.run(wait_for_ever))
-        why = "bob is there, and has not sent 'x' within 0.1 s; see what it is doing"
+        why = "bob has sent no 'x', nor anything else, for 0.1 s"
         assert [str(error) for error in found] == [why, f"alice at this process stopped: {why}"]
 
     run(scene())
@@ -491,7 +494,7 @@ def test_a_peer_that_runs_something_else_is_refused() -> None:
         why = "runs 'fuse', and alice runs 'psi'; run the same on both sides"
         assert str(found[1]) == f"alice at this process refused us: {why}"
         assert alice.warnings == [f"refused bob at this process: it {why}"]
-        assert str(found[0]) == "bob could not be reached within 0.2 s; start both sides again"
+        assert str(found[0]) == "bob could not be reached at this process within 0.2 s; start all sides again"
 
     run(scene())
 
@@ -626,20 +629,42 @@ def test_a_peer_that_goes_wrong_later_ends_it_and_is_told_why(frame: Frame, why:
     run(scene())
 
 
-def test_a_party_that_runs_twice_is_found_out_and_does_not_keep_all_starting_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "RESTARTS", 5)
+def test_a_party_that_runs_twice_does_not_disturb_the_first() -> None:
+    async def scene() -> None:
+        room = Room()
+        alice, bob = somebody(room, "alice", "bob"), somebody(room, "bob", "alice")
+        running = [asyncio.create_task(one.endpoint.run(attempt(one.endpoint.me))) for one in (alice, bob)]
+        await asyncio.sleep(0.01)
+        twin = somebody(room, "bob", "alice")
+        other = asyncio.create_task(twin.endpoint.run(wait_for_ever))
+        results = await asyncio.gather(*running)
+        assert results[0] == results[1]
+        assert alice.warnings == []
+        assert "waiting for alice to answer at this process (it is talking to another process of ours)" in twin.notes
+        other.cancel()
+        await asyncio.gather(other, return_exceptions=True)
+
+    run(scene())
+
+
+def test_a_party_that_starts_anew_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every time it may ask for other people."""
+    monkeypatch.setattr(module, "RESTARTS", 3)
 
     async def scene() -> None:
         room = Room()
         alice = somebody(room, "alice", "bob")
-        twins = [somebody(room, "bob", "alice") for _ in range(2)]
-        running = [asyncio.create_task(one.endpoint.run(wait_for_ever)) for one in twins]
-        with pytest.raises(ChannelError, match=r"^bob has started anew 5 times; does it run twice\? start both sides"):
-            await alice.endpoint.run(wait_for_ever)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        running = asyncio.create_task(alice.endpoint.run(wait_for_ever))
+        for _ in range(5):
+            bob = somebody(room, "bob", "alice")
+            task = asyncio.create_task(bob.endpoint.run(wait_for_ever))
+            while not bob.endpoint.links["alice"].process and not running.done():
+                await asyncio.sleep(0.002)
+            await kill(bob, task)
+        with pytest.raises(
+            ChannelError, match=r"^bob has started anew too often; after 3 times, start all sides again$"
+        ):
+            await running
+        assert len([text for text in alice.warnings if "has started anew; starting over" in text]) == 4
 
     run(scene())
