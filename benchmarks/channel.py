@@ -1,8 +1,8 @@
 """The channel between two processes with mutual TLS: tacit's links, grpc.aio, and a bare TLS socket.
 
 "MB/s" is 200 messages of 1 MB, each answered by four bytes; "round trip" a message of four bytes and its answer, median
-of 1,000. The bare socket blocks and frames nothing: what OpenSSL and the loopback allow from Python. gRPC carries raw
-bytes, without protobuf; it is left out where grpcio is not installed. They take turns; medians.
+of 1,000. The bare socket blocks, frames nothing and answers once: what OpenSSL and the loopback allow from Python. gRPC
+carries raw bytes, without protobuf; it is left out where grpcio is not installed. They take turns; medians.
 
 Usage: python benchmarks/channel.py [repeats]
 """

@@ -144,7 +144,8 @@ def read_certificate(path: Path) -> x509.Certificate:
     _need_cryptography()
     from cryptography import x509
 
-    content = _read(path, f"ask whoever keeps the consortium's ca.key for it (tacit cert issue {path.stem})")
+    how = "" if path.stem == "ca" else f" (tacit cert issue {path.stem})"
+    content = _read(path, f"ask whoever keeps the consortium's ca.key for it{how}")
     try:
         found = x509.load_pem_x509_certificate(content)
         _ = found.extensions, found.subject, found.issuer, found.public_key()  # read when they are asked for

@@ -23,7 +23,9 @@ Key = Annotated[list[str] | None, typer.Option(help="The column of identifiers; 
 Local = Annotated[bool, typer.Option("--local", help="Try it out: all parties in this process.")]
 Me = Annotated[str | None, typer.Option(help="Who you are, as in the consortium file.")]
 Table = Annotated[Path | None, typer.Option(help="Your table, a CSV or parquet file.")]
-Group = Annotated[Path | None, typer.Option(help="Its file; else consortium.yaml, or consortium/consortium.yaml.")]
+ConsortiumFile = Annotated[
+    Path | None, typer.Option(help="Its file; else consortium.yaml, or consortium/consortium.yaml.")
+]
 Others = Annotated[list[str] | None, typer.Option("--with", help="Compare with this party only; may be repeated.")]
 Listen = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Wait for the other party here.")]
 Connect = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where the other party waits.")]
@@ -31,10 +33,14 @@ Learns = Annotated[str, typer.Option(help="Who learns the result: all, or one pa
 SizeOnly = Annotated[bool, typer.Option("--size-only", help="Learn how many, not who.")]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", "-o", help="A file for your common rows, else PARTY-common.csv; with --local a folder."),
+    typer.Option(
+        "--out",
+        "-o",
+        help="For your common rows, else PARTY-common.csv; with --local a folder.",
+    ),
 ]
 As = Annotated[str | None, typer.Option("--as", help="What the identifiers are, if the columns' names differ.")]
-Arithmetic = Annotated[str, typer.Option(help="See tacit list groups.", autocompletion=complete_group)]
+Group = Annotated[str, typer.Option(help="See tacit list groups.", autocompletion=complete_group)]
 Unicode = Annotated[str, typer.Option(help="Forms that are the same: nfc, nfkc or keep.")]
 Case = Annotated[str, typer.Option(help="Capitals: fold or keep.")]
 Spaces = Annotated[str, typer.Option(help="Spaces: collapse, remove or keep.")]
@@ -49,7 +55,7 @@ def psi_command(
     local: Local = False,
     party: Me = None,
     data: Table = None,
-    consortium: Group = None,
+    consortium: ConsortiumFile = None,
     others: Others = None,
     listen: Listen = None,
     connect: Connect = None,
@@ -57,7 +63,7 @@ def psi_command(
     size_only: SizeOnly = False,
     out: Out = None,
     column: As = None,
-    group: Arithmetic = "ristretto255",
+    group: Group = "ristretto255",
     unicode: Unicode = "nfc",
     case: Case = "fold",
     spaces: Spaces = "collapse",
@@ -98,12 +104,13 @@ def _compare(tables: Any, out: Path | None, settings: dict[str, Any], *, quiet: 
             settings["on_event"] = steps.on_event
             return _take_part(tables, out, settings) if "party" in settings else _try_out(tables or [], out, settings)
     except KeyboardInterrupt as error:
-        typer.echo("stopped; the other parties were told" if "party" in settings else "stopped", err=True)
+        typer.echo("stopped; parties that were connected know" if "party" in settings else "stopped", err=True)
         raise typer.Exit(143 if isinstance(error, Terminated) else 130) from None
 
 
 def _take_part(data: Path | None, out: Path | None, settings: dict[str, Any]) -> Outcome:
-    """This party's side; its rows are written before the others hear that all is well."""
+    """This party's side; its rows take their place once all parties have theirs."""
+    from tacit.core.files import Staged
     from tacit.data.readers import read_table
     from tacit.vertical.intersection import psi
 
@@ -113,16 +120,21 @@ def _take_part(data: Path | None, out: Path | None, settings: dict[str, Any]) ->
     _check_out(out, data)
     table = read_table(data.expanduser(), as_text=True)
 
-    def conclude(found: Intersection) -> None:
-        if found.rows is not None:
-            _write(found.of(table), out)
+    with Staged(out) as file:
 
-    found = psi(table, conclude=conclude, **settings)
+        def conclude(found: Intersection) -> None:
+            if found.rows is not None:
+                file.write(lambda stream: _write(found.of(table), stream, out.suffix))
+                written.append(found)
+
+        written: list[Intersection] = []
+        found = psi(table, conclude=conclude, publish=lambda: file.publish() if written else None, **settings)
     return [(found, out if found.rows is not None else None)]
 
 
 def _try_out(files: list[Path], out: Path | None, settings: dict[str, Any]) -> Outcome:
     """All parties, each called as its file is."""
+    from tacit.core.files import replacing
     from tacit.data.readers import read_table
     from tacit.vertical.intersection import psi
 
@@ -132,14 +144,15 @@ def _try_out(files: list[Path], out: Path | None, settings: dict[str, Any]) -> O
     if len(set(names)) < len(names):
         names = [f"{name}-{place}" for place, name in enumerate(names, 1)]
     tables = {name: read_table(file.expanduser(), as_text=True) for name, file in zip(names, files, strict=True)}
-    outs = {name: (out or Path()) / f"{name}-common.csv" for name in names}
+    outs = {name: (out or Path()) / f"{name}-tryout.csv" for name in names}
     for file in files:
         for place in outs.values():
             _check_out(place, file)
     results = psi(tables, **settings)
     for name, found in results.items():
         if found.rows is not None:
-            _write(found.of(tables[name]), outs[name])
+            with replacing(outs[name], "wb") as stream:
+                _write(found.of(tables[name]), stream, outs[name].suffix)
     return [(found, outs[name] if found.rows is not None else None) for name, found in results.items()]
 
 
@@ -152,14 +165,11 @@ def _check_out(out: Path, data: Path) -> None:
         raise StudyError(f"{out} is the table itself; name another file with --out")
 
 
-def _write(rows: Any, out: Path) -> None:
-    from tacit.core.files import replacing
-
-    with replacing(out, "wb") as file:
-        if out.suffix == ".parquet":
-            rows.to_parquet(file, index=False)
-        else:
-            rows.to_csv(file, index=False)
+def _write(rows: Any, stream: Any, suffix: str) -> None:
+    if suffix == ".parquet":
+        rows.to_parquet(stream, index=False)
+    else:
+        rows.to_csv(stream, index=False)
 
 
 def _described(found: Intersection, file: Path | None) -> dict[str, Any]:
@@ -177,22 +187,29 @@ def _say(found: Outcome, *, learns: str, size_only: bool) -> None:
     size = next((one.size for one, _ in found if one.size is not None), None)
     unknown = f"{names} were compared; {learns} has learnt the result"
     typer.echo(unknown if size is None else f"{names} have {size:,} in common")
+    if size == 0:
+        typer.echo("if that is a surprise: are they written alike? 007 and 7 differ, and so do 7.0 and 7 in a CSV")
     for one, file in found:
         left = [f"{count:,} {what}" for count, what in ((one.missing, "without"), (one.repeated, "repeated")) if count]
         but = f" ({', '.join(left)})" if left else ""
         brought = f"{one.sizes[one.party]:,} identifiers in {one.total:,} rows{but}"
         typer.echo(f"{one.party}: {brought}; sent {_bytes(one.sent)}, received {_bytes(one.received)}")
         if file is not None:
-            typer.echo(f"{one.party}: {file} holds its common rows, in the same order as the others'")
+            order = ", in the same order as the others'" if learns == "all" else ""
+            typer.echo(f"{one.party}: {file} holds its common rows{order}")
     typer.echo(f"session {first.session[:16]}, {first.seconds:.1f} s; {_who_learns(first, learns, size_only)}")
 
 
 def _who_learns(found: Intersection, learns: str, size_only: bool) -> str:
     who = "each party has" if learns == "all" else f"{learns} has"
     what = "how many are common" if size_only else "which of its rows are common"
-    collector = next(iter(found.sizes)) if learns == "all" else learns
-    more = f"; {collector}, which compared, also how many any of them have in common" if len(found.sizes) > 2 else ""
-    return f"{who} learnt {what}, and all know how many identifiers each brought{more}"
+    if len(found.sizes) == 2:
+        return f"{who} learnt {what}, and all know how many identifiers each brought"
+    names = list(found.sizes)
+    collector = names[0] if learns == "all" else learns
+    more = f"{collector}, which compared, also how many any of them have in common"
+    judge = "" if size_only or learns == "all" else f", and {names[names.index(collector) - 1]} how many all have"
+    return f"{who} learnt {what}, and all know how many identifiers each brought; {more}{judge}"
 
 
 def _bytes(count: int) -> str:

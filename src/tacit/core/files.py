@@ -4,10 +4,56 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
+
+
+class Staged:
+    """A file that is written beside its place, as often as need be, and moved there by `publish`; else it is gone.
+
+    It begins to exist at once, so that a place where nothing can be written is known before any work is done.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._folders = [folder for folder in path.parents if not folder.exists()]
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        except OSError as error:
+            error.filename = str(path)  # what the user knows of, not its neighbour
+            raise
+        os.close(handle)
+        self._temporary = Path(name)
+
+    def write(self, fill: Callable[[IO[bytes]], None]) -> None:
+        """What is to be published; the last call counts."""
+        with self._temporary.open("wb") as file:
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def publish(self) -> None:
+        _make_public(self._temporary)
+        os.replace(self._temporary, self.path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # somebody has put something there
+            for folder in self._folders:
+                folder.rmdir()
+
+
+def _make_public(path: str | Path) -> None:
+    """Temporary files are their owner's alone; these get what the umask says."""
+    umask = os.umask(0)
+    os.umask(umask)
+    os.chmod(path, 0o666 & ~umask)
 
 
 @contextmanager
@@ -24,9 +70,7 @@ def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
+        _make_public(name)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -26,7 +26,7 @@ from tacit.data.readers import read_table
 from tacit.vertical.groups.group import Group
 from tacit.vertical.identifiers import Identifiers, Spelling, read_identifiers
 from tacit.vertical.psi import Party, intersect
-from tacit.vertical.terms import Terms, agree
+from tacit.vertical.terms import Budget, Terms, agree
 
 T = TypeVar("T")
 PURPOSE = "psi"
@@ -82,6 +82,7 @@ def psi(
     threads: int | None = None,
     on_event: OnEvent = ignore,
     conclude: Callable[[Intersection], None] = lambda _: None,
+    publish: Callable[[], None] = lambda: None,
 ) -> Any:
     """See `tacit.psi`. `conclude` gets the result before the other parties hear that it is safe; where a party has to
     start anew, it gets the new one."""
@@ -97,6 +98,9 @@ def psi(
             raise StudyError('name yourself: party="alice"; or give {name: table, ...} to try it out in one process')
         terms = Terms(tuple(data), *question, reveal, learner)
         return _compare_here(data, terms, _keys(key), threads, on_event)
+    others = [others] if isinstance(others, str) else others
+    if most is not None and conform(most, int, "most") < 0:
+        raise StudyError(f"most: expected 0 or more, got {most}")
     if not question[0].networked:
         raise StudyError(f"{group} is not secure, so it stays in one process; choose another group, or --local")
     if not isinstance(consortium, Consortium):
@@ -108,8 +112,8 @@ def psi(
     with ThreadPoolExecutor(threads) as pool:
         peers, timing = [name for name in names if name != party], Timing(away=patience)
         endpoint = Endpoint(party, peers, network, purpose=PURPOSE, timing=timing, on_event=on_event)
-        program = _program(party, identifiers, terms, pool, threads, on_event, most)
-        return complete(endpoint.run(program, conclude))
+        program = _program(party, identifiers, terms, pool, threads, on_event, None if most is None else Budget(most))
+        return complete(endpoint.run(program, conclude, publish))
 
 
 def _keys(key: str | Sequence[str]) -> tuple[str, ...]:
@@ -128,6 +132,8 @@ def _question(
         raise StudyError(f"column: expected a word for what is compared, such as nin, got {shown(column)}")
     if len(column.encode("utf-8", "surrogatepass")) > LONGEST:
         raise StudyError(f"{shown(column)} is too long a name for what is compared; give a shorter one (--as)")
+    if len(_keys(key)) > 1 and column != "+".join(_keys(key)):
+        column += f" ({len(_keys(key))} columns)"  # another number of them never matches
     chosen = Group.build(group)
     chosen.check()
     if isinstance(spelling, Mapping):
@@ -182,12 +188,12 @@ def _program(
     pool: ThreadPoolExecutor,
     threads: int,
     on_event: OnEvent,
-    most: int | None = None,
+    accept: Budget | None = None,
 ) -> Program[Intersection]:
     async def program(links: Mapping[str, Link]) -> Intersection:
-        deal = await agree(links, me, terms, len(identifiers), most)
+        deal = await agree(links, me, terms, len(identifiers), accept)
         start = time.perf_counter()  # waiting for the others to appear is not work
-        party = Party(me, identifiers.values, deal, pool, threads, on_event)
+        party = await asyncio.to_thread(Party, me, identifiers.values, deal, pool, threads, on_event)
         found = await intersect(party, links)
         return Intersection(
             me,
@@ -212,10 +218,24 @@ def cores() -> int:
 
 
 def complete(work: Coroutine[Any, Any, T]) -> T:
-    """Runs it to its end, also in a notebook, which has a loop of its own."""
+    """Runs it to its end, also in a notebook, which has a loop of its own; an interrupt stops it in order."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
+    stop: list[Callable[[], object]] = []
+
+    async def main() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        stop.append(lambda: loop.call_soon_threadsafe(task.cancel))
+        return await work
+
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result()
+        running = pool.submit(asyncio.run, main())
+        try:
+            return running.result()
+        except KeyboardInterrupt:
+            for one in stop:
+                one()
+            raise

@@ -7,7 +7,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from tacit.channel.frames import ChannelError
@@ -128,11 +128,26 @@ class Deal:
         return hashlib.blake2b(b"tags", key=self.session, digest_size=32).digest()
 
 
-async def agree(links: Mapping[str, Link], me: str, terms: Terms, size: int, most: int | None = None) -> Deal:
-    """Compares terms with all peers; a difference ends it, with the setting that differs.
+@dataclass
+class Budget:
+    """How many identifiers each peer may bring, in all attempts of a run.
 
-    So does a set of more than `most`: who brings every identifier there could be learns all of the others' sets.
+    Whoever brings every identifier there could be learns all of the others' sets, be it at once or bit by bit.
     """
+
+    most: int
+    brought: dict[str, int] = field(default_factory=dict)
+
+    def spend(self, me: str, peer: str, size: int) -> None:
+        before = self.brought.get(peer, 0)
+        self.brought[peer] = before + size
+        if before + size > self.most:
+            again = f" after {before:,} in earlier attempts" if before else ""
+            raise ChannelError(f"{peer} brings {size:,} identifiers{again}, and {me} accepts at most {self.most:,}")
+
+
+async def agree(links: Mapping[str, Link], me: str, terms: Terms, size: int, accept: Budget | None = None) -> Deal:
+    """Compares terms with all peers; a difference ends it, with the setting that differs."""
     if size >= MOST:
         raise StudyError(f"{size} identifiers are too many; at most {MOST - 1} can be compared at once")
     said = terms.stated() | {"size": size, "nonce": secrets.token_hex(32)}
@@ -146,8 +161,8 @@ async def agree(links: Mapping[str, Link], me: str, terms: Terms, size: int, mos
                 raise ChannelError(
                     f"{me} and {peer} differ in {words}: {shown(said[key])} and {shown(heard[peer].get(key))}"
                 )
-        if most is not None and heard[peer]["size"] > most:
-            raise ChannelError(f"{peer} brings {heard[peer]['size']:,} identifiers, and {me} accepts at most {most:,}")
+        if accept is not None:
+            accept.spend(me, peer, heard[peer]["size"])
     sizes = {name: int(heard[name]["size"]) for name in terms.parties}
     whole = json.dumps([terms.stated(), sizes, [heard[name]["nonce"] for name in terms.parties]], sort_keys=True)
     return Deal(terms, sizes, hashlib.sha256(whole.encode()).digest())

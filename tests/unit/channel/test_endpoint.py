@@ -226,7 +226,7 @@ def test_a_peer_that_never_comes_is_given_up() -> None:
             f"{peer} could not be reached at this process within 0.1 s{why}; start all sides again"
         )
         waits = f"waiting for {peer} to answer at" if me > peer else f"waiting for {peer} at"
-        assert one.notes == [f"{waits} this process"]
+        assert one.notes == [f"{waits} this process{why}"]
 
     run(scene("alice", "bob"))  # waits
     run(scene("bob", "alice"))  # dials

@@ -67,15 +67,15 @@ def test_common_rows_are_written_aligned_and_as_they_were(folder: Path, psi: Tac
     lines = done.out.splitlines()
     assert lines[0] == "a and b have 2 in common"
     assert lines[1].startswith("a: 3 identifiers in 5 rows (1 without, 1 repeated); sent ")
-    assert lines[2] == "a: a-common.csv holds its common rows, in the same order as the others'"
+    assert lines[2] == "a: a-tryout.csv holds its common rows, in the same order as the others'"
     assert lines[3].startswith("b: 3 identifiers in 3 rows; sent ")
-    assert lines[4] == "b: b-common.csv holds its common rows, in the same order as the others'"
+    assert lines[4] == "b: b-tryout.csv holds its common rows, in the same order as the others'"
     assert lines[5].startswith("session ")
     assert lines[5].endswith(
         "s; each party has learnt which of its rows are common, and all know how many identifiers each brought"
     )
     assert len(lines) == 6
-    one, other = ((folder / f"{name}-common.csv").read_text().splitlines() for name in "ab")
+    one, other = ((folder / f"{name}-tryout.csv").read_text().splitlines() for name in "ab")
     assert (one[0], other[0]) == ("nin,age", "nin,income")
     assert sorted(one[1:]) == ["007,30", "9c,52"]
     assert sorted(other[1:]) == ["007,30", '9c,"10,5"']
@@ -85,11 +85,11 @@ def test_common_rows_are_written_aligned_and_as_they_were(folder: Path, psi: Tac
 def test_a_folder_for_the_rows_is_made(folder: Path, psi: Tacit) -> None:
     assert psi("--local", "a.csv", "b.csv", "c.tsv", "d.parquet", "--key", "nin", "--out", "new/one").code == 0
     written = sorted((folder / "new" / "one").iterdir())
-    assert [path.name for path in written] == [f"{name}-common.csv" for name in "abcd"]
+    assert [path.name for path in written] == [f"{name}-tryout.csv" for name in "abcd"]
     columns = [pd.read_csv(path, dtype=str)["nin"].str.lower().tolist() for path in written]
     assert sorted(columns[0]) == ["007", "9c"]
     assert all(column == columns[0] for column in columns)
-    assert not (folder / "a-common.csv").exists()
+    assert not (folder / "a-tryout.csv").exists()
 
 
 def test_machines_get_json(folder: Path, psi: Tacit) -> None:
@@ -100,7 +100,7 @@ def test_machines_get_json(folder: Path, psi: Tacit) -> None:
         (2, 3, 0, 0),
     ]
     assert [one["sizes"] for one in found] == [{"a": 3, "b": 3}] * 2
-    assert [one["file"] for one in found] == ["a-common.csv", "b-common.csv"]
+    assert [one["file"] for one in found] == ["a-tryout.csv", "b-tryout.csv"]
     assert found[0]["session"] == found[1]["session"]
     assert all(one["sent"] > 0 and one["received"] > 0 and one["seconds"] >= 0 for one in found)
     assert "rows" not in found[0]
@@ -108,7 +108,7 @@ def test_machines_get_json(folder: Path, psi: Tacit) -> None:
 
 def test_quiet_says_nothing_and_writes(folder: Path, psi: Tacit) -> None:
     assert psi("--local", "a.csv", "b.csv", "--key", "nin", "-q") == (0, "", "")
-    assert (folder / "a-common.csv").exists()
+    assert (folder / "a-tryout.csv").exists()
     assert psi("--local", "a.csv", "b.csv", "--key", "nin", "-q", "--json").out.startswith("[")
 
 
@@ -126,15 +126,15 @@ def test_only_who_learns_gets_a_file(folder: Path, psi: Tacit) -> None:
     done = psi("--local", "a.csv", "b.csv", "c.tsv", "--key", "nin", "--learns", "b")
     assert done.out.startswith("a, b, c have 2 in common\n")
     assert "b has learnt which of its rows are common" in done.out
-    assert [path.name for path in folder.glob("*-common*")] == ["b-common.csv"]
+    assert [path.name for path in folder.glob("*-tryout*")] == ["b-tryout.csv"]
     found = json.loads(psi("--local", "a.csv", "b.csv", "--key", "nin", "--learns", "b", "--json").out)
-    assert [(one["size"], one["file"]) for one in found] == [(None, None), (2, "b-common.csv")]
+    assert [(one["size"], one["file"]) for one in found] == [(None, None), (2, "b-tryout.csv")]
 
 
 def test_files_of_one_name_are_told_apart(folder: Path, psi: Tacit) -> None:
     done = psi("--local", "2023/all.csv", "2024/all.csv", "--key", "nin", "--out", "o")
     assert done.out.startswith("all-1 and all-2 have 1 in common\n")
-    assert [(folder / "o" / f"all-{place}-common.csv").read_text() for place in (1, 2)] == ["nin\n007\n"] * 2
+    assert [(folder / "o" / f"all-{place}-tryout.csv").read_text() for place in (1, 2)] == ["nin\n007\n"] * 2
 
 
 def test_a_table_with_itself_has_all_in_common(folder: Path, psi: Tacit) -> None:
@@ -155,8 +155,8 @@ def test_spelling_and_other_settings_are_passed_on(psi: Tacit) -> None:
 def test_tables_that_share_nobody_give_files_without_rows(folder: Path, psi: Tacit) -> None:
     (folder / "e.csv").write_text("nin\n")
     assert psi("--local", "a.csv", "e.csv", "--key", "nin").out.startswith("a and e have 0 in common\n")
-    assert (folder / "a-common.csv").read_text() == "nin,age\n"
-    assert (folder / "e-common.csv").read_text() == "nin\n"
+    assert (folder / "a-tryout.csv").read_text() == "nin,age\n"
+    assert (folder / "e-tryout.csv").read_text() == "nin\n"
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ def test_who_does_not_learn_gets_no_file_over_the_network(folder: Path, psi: Tac
         assert other.result().size == 2
     assert done.out.startswith("alice and bob were compared; bob has learnt the result\n")
     assert "bob has learnt which of its rows are common" in done.out
-    assert not list(folder.glob("*-common*"))
+    assert not list(folder.glob("*-tryout*"))
 
 
 def test_parties_that_want_other_things_are_told_so_and_nothing_is_written(
@@ -222,7 +222,7 @@ def test_parties_that_want_other_things_are_told_so_and_nothing_is_written(
             other.result()
     assert (done.code, done.out) == (2, "")
     assert "differ in --learns" in done.err
-    assert not list(folder.glob("*-common*"))
+    assert not list(folder.glob("*-tryout*"))
 
 
 @pytest.mark.parametrize(
@@ -246,8 +246,8 @@ def test_parties_that_want_other_things_are_told_so_and_nothing_is_written(
         ("--local a.csv b.csv --key nin --threads 0", "threads"),
         ("--local a.csv b.csv --key nin --out /proc/none", "/proc/none"),
         ("--local a.csv b.csv --key nin --out a.csv", "a.csv"),
-        ("--local a.csv old/a-common.csv b.csv --key nin --out old", "old/a-common.csv is the table itself"),
-        ("--local a.csv b.csv --key nin --out taken", "taken/b-common.csv is a folder; name a file"),
+        ("--local a.csv old/a-tryout.csv b.csv --key nin --out old", "old/a-tryout.csv is the table itself"),
+        ("--local a.csv b.csv --key nin --out taken", "taken/b-tryout.csv is a folder; name a file"),
         ("--local a.csv picture.png --key nin", "picture.png is not a table, or is damaged: expected a name"),
         ("a.csv b.csv --key nin", "a.csv: name your table with --data, or try it out with --local"),
         ("--key nin", "name yourself and your table, --party alice --data a.csv"),
@@ -267,9 +267,9 @@ def test_parties_that_want_other_things_are_told_so_and_nothing_is_written(
 def test_what_cannot_be_done_is_one_line_and_leaves_nothing(
     arguments: str, said: str, folder: Path, psi: Tacit
 ) -> None:
-    for made in ("old", "taken/b-common.csv", "old.csv"):
+    for made in ("old", "taken/b-tryout.csv", "old.csv"):
         (folder / made).mkdir(parents=True)
-    (folder / "old" / "a-common.csv").write_text(ALICE)
+    (folder / "old" / "a-tryout.csv").write_text(ALICE)
     (folder / "picture.png").write_text("x")
     before = content(folder)
     done = psi(*arguments.split())

@@ -24,8 +24,8 @@ class X25519(Group, name="x25519"):
 
     A hash is the first coordinate of RFC 9380's map Elligator 2, so it is on the curve: random coordinates are on its
     twist as often as not, and so are their multiples, which would tell one bit of each. One map reaches half of the
-    points. That suffices here: the map takes but u and -u to one point and is easily inverted, so whoever simulates the
-    protocol can still choose a hash as a known multiple of the generator, at two trials each, as of a random oracle.
+    points. That suffices here: each that it reaches has four preimages, easily found, so whoever simulates the protocol
+    can still choose a hash as a known multiple of the generator, at two trials each, as of a random oracle.
     Keys are multiples of 8, which clears the cofactor. Coordinates on the twist, larger than the field and of low order
     are refused. Multiplications take constant time; hashes, by gmpy2, do not.
     """
