@@ -3,9 +3,9 @@
 Two tables of identifiers, half of them in common. "tacit" is the session between two processes on this machine, from
 the agreement to the result on both sides; "whole" adds starting Python, reading the tables and writing the common rows.
 "bare" is what no protocol of this kind can do without, by the same library: two processes at once, each of which hashes
-and multiplies its own elements and multiplies the other's, on one thread each; so the ratio is meant for two cores, where
-tacit has no more either. OpenMined's library comes in an environment of its own, made the first time. They take turns;
-medians. Then one large run: time, bytes, memory.
+and multiplies its own elements and multiplies the other's, on one thread each; so the ratio is meant for two cores,
+where tacit has no more either. OpenMined's library comes in an environment of its own, made the first time. They take
+turns; medians. Then one large run: time, bytes, memory.
 
 Usage: python benchmarks/psi.py [--size 100000] [--large 1000000] [--repeats 3] [--group ristretto255]
 """

@@ -29,7 +29,7 @@ SHORTEST, LONGEST = 0.1, 3.0  # seconds between two tries to connect
 FAREWELL = 1.0  # seconds for the last words
 RESTARTS = 10  # of a run: every one lets a peer ask anew
 DONE = "(done)"  # the last message; programs' own have no brackets
-LINGER = 30.0  # seconds for a peer that does not know yet that all are done
+LINGER = 15.0  # seconds for a peer that does not know yet that all are done
 COMPLAINTS = 20  # about strangers; later ones are refused in silence
 
 
@@ -62,7 +62,7 @@ class Endpoint:
         self.links = {peer: Link(me, peer, self.timing.answer) for peer in peers}
         self.process, self.epoch = secrets.token_hex(16), 0
         self._complaints = 0
-        self._restarts = 0
+        self._restarts, self._over = 0, False
         self._why: dict[str, str] = {}  # a peer could not be reached
 
     async def run(
@@ -115,6 +115,7 @@ class Endpoint:
             link.ending = True
         await asyncio.gather(*(link.send(DONE, b"") for link in links))
         await asyncio.gather(*(link.receive(DONE) for link in links))
+        self._over = True
         await to_the_end(asyncio.to_thread(publish))
         with suppress(TimeoutError):  # all are safe; a peer whose line is broken may not know it yet
             async with asyncio.timeout(LINGER):
@@ -134,9 +135,7 @@ class Endpoint:
             except ChannelError as error:
                 return self._fail(f"{peer} at {self.carrier.where(peer)} {error}")
             except (OSError, TimeoutError) as error:
-                self._why[peer] = (
-                    error.strerror or str(error) or "no answer" if isinstance(error, OSError) else "no answer"
-                )
+                self._why[peer] = getattr(error, "strerror", None) or str(error) or "no answer"
                 if not told:
                     self._tell(Noted(f"waiting for {peer} to answer at {self.carrier.where(peer)} ({self._why[peer]})"))
                 told = True
@@ -163,6 +162,9 @@ class Endpoint:
             connection.abort()
             raise
         connection.largest = LARGEST
+        if self._is_late(link, reply):
+            connection.abort()
+            return False
         self._heed(link, reply)
         if reply.epoch < self.epoch or epoch > reply.epoch:
             connection.abort()  # the other side has to hear of the new epoch first
@@ -185,7 +187,7 @@ class Endpoint:
             self._complain(f"{connection.peer} at {connection.place} connected and did not say who it is")
             return connection.abort()
         link, connection.largest = self.links[hello.sender], LARGEST
-        if link.connection is not None and link.process != hello.process:  # it runs twice, or its end is not here yet
+        if self._is_late(link, hello) or (link.connection is not None and link.process != hello.process):
             connection.put(Frame(Kind.BUSY))
             return await connection.refuse("busy")
         self._heed(link, hello)
@@ -198,6 +200,10 @@ class Endpoint:
 
     def _hello(self, peer: str) -> Frame:
         return Hello(self.me, peer, self.process, self.epoch, self.purpose).frame()
+
+    def _is_late(self, link: Link, hello: Hello) -> bool:
+        """Whether it would start over what is done on all sides."""
+        return self._over and (link.process != hello.process or hello.epoch > self.epoch)
 
     def _heed(self, link: Link, hello: Hello) -> None:
         """Starts over where the peer is another process than before, or knows of a later attempt."""
@@ -252,14 +258,11 @@ class Endpoint:
                         self._lose(link, connection, f"it has been silent for {self.timing.silence:g} s")
                     else:
                         connection.put(Frame(Kind.BEAT))
-                elif not link.closing and now - self._left.setdefault(peer, now) > self.timing.away:
+                elif not (link.closing or self._over) and now - self._left.setdefault(peer, now) > self.timing.away:
                     what = "did not come back to" if link.reason else "could not be reached at"
                     why = f" ({self._why[peer]})" if peer in self._why else ""
                     place = f"{self.carrier.where(peer)} within {self.timing.away:g} s{why}"
-                    written = "what was found is written here, and perhaps not there; compare the sessions"
-                    self._fail(
-                        f"{peer} {what} {place}; {written if link.ending and link.reason else 'start all sides again'}"
-                    )
+                    self._fail(f"{peer} {what} {place}; start all sides again")
 
     # endings
 

@@ -30,6 +30,7 @@ from tacit.vertical.terms import Budget, Terms, agree
 
 T = TypeVar("T")
 PURPOSE = "psi"
+UNNAMED = 'name yourself: party="alice"; or give {name: table, ...} to try it out in one process'
 LONGEST = 100  # bytes of the word for what is compared
 
 
@@ -93,11 +94,9 @@ def psi(
     if threads < 1:
         raise StudyError(f"threads: expected 1 or more, got {threads}")
     if party is None:
-        named = isinstance(data, Mapping) and all(isinstance(name, str) for name in data)
-        if not named or consortium or others or listen or connect:
-            raise StudyError('name yourself: party="alice"; or give {name: table, ...} to try it out in one process')
-        terms = Terms(tuple(data), *question, reveal, learner)
-        return _compare_here(data, terms, _keys(key), threads, on_event)
+        if consortium or others or listen or connect:
+            raise StudyError(UNNAMED)
+        return _compare_here(data, (*question, reveal, learner), _keys(key), threads, on_event)
     others = [others] if isinstance(others, str) else others
     if most is not None and conform(most, int, "most") < 0:
         raise StudyError(f"most: expected 0 or more, got {most}")
@@ -146,8 +145,11 @@ def _question(
 
 
 def _compare_here(
-    tables: Mapping[str, Any], terms: Terms, key: tuple[str, ...], threads: int, on_event: OnEvent
+    tables: Any, question: tuple[Any, ...], key: tuple[str, ...], threads: int, on_event: OnEvent
 ) -> dict[str, Intersection]:
+    if not isinstance(tables, Mapping) or not all(isinstance(name, str) for name in tables):
+        raise StudyError(UNNAMED)
+    terms = Terms(tuple(tables), *question)
     with ThreadPoolExecutor(threads) as pool:
         programs = {
             name: _program(name, _identifiers(name, table, terms, key), terms, pool, threads, hear)

@@ -9,13 +9,13 @@ size may be learnt they go back sorted, so that it does not. Departures from the
 quadratic residues, tags in place of pairs <y, f(y)>, and the symmetric form is one protocol, not two runs.
 
 More parties pass their sets around a ring, and each adds its key. One of them, the collector, is the last on every
-way but that of its own set; so it alone can compare. It finds what is in all sets and tells each owner the places. Its
+way but that of its own set; so no other can compare. It finds what is in all sets and tells each owner the places. Its
 own set ends its way at the party before it, the judge, which hands it the tags sorted, and later tells it the places.
 
 What else is learnt: all know the sizes of the sets. Of three or more, the collector can also count what any of the sets
-have in common, and the judge hears how many are in all, if the collector is to know its rows. Parties are held to
-follow the protocol; of those that do not, some are noticed and none is prevented from asking for people that it does
-not have.
+have in common, and the judge hears how many are in all, if the collector is to know its rows. Of four or more, two that
+put together what they handed to the collector can compare these two sets. Parties are held to follow the protocol; of
+those that do not, some are noticed and none is prevented from asking for people that it does not have.
 """
 
 from __future__ import annotations
@@ -193,7 +193,10 @@ async def collect(party: Party, links: Mapping[str, Link], tags: Mapping[str, Ta
     async def ask() -> Found:
         await near.send("size", len(shared).to_bytes(8, "big"))
         await send_tags(near, "common", shared)
-        return await hear_places(party, near)
+        found = await hear_places(party, near)
+        if found.size != len(shared):
+            raise ChannelError(f"{near.peer} knows {found.size} places of {len(shared)} common elements")
+        return found
 
     done = await together(ask(), *(tell_places(links[peer], tags[peer], shared) for peer in learners))
     found: Found = done[0]

@@ -99,7 +99,7 @@ class Deal:
     def route(self, owner: str) -> list[str]:
         """Of three parties or more: the way of a set, from its owner around the ring.
 
-        The collector comes last, so that no others hold anything that they could compare.
+        The collector comes last, so that no other party holds two sets that it could compare.
         """
         names = list(self.sizes)
         at = names.index(owner)
