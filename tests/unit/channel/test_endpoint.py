@@ -669,3 +669,42 @@ def test_a_party_that_starts_anew_again_and_again_is_given_up(monkeypatch: pytes
         assert len([text for text in alice.warnings if "has started anew; starting over" in text]) == 4
 
     run(scene())
+
+
+def test_nothing_is_published_where_one_side_cannot_conclude() -> None:
+    """A full disk on one side must not leave files of different sessions."""
+
+    async def scene() -> None:
+        room, published = Room(), []
+        alice, bob = somebody(room, "alice", "bob"), somebody(room, "bob", "alice")
+
+        def fail(_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        runs = (
+            alice.endpoint.run(attempt("alice", 2), lambda _: None, lambda: published.append("alice")),
+            bob.endpoint.run(attempt("bob", 2), fail, lambda: published.append("bob")),
+        )
+        errors = await asyncio.gather(*runs, return_exceptions=True)
+        assert str(errors[0]) == "bob at this process was stopped by an error on its side" or str(errors[0]) == (
+            "bob was stopped by an error on its side"
+        )
+        assert isinstance(errors[1], OSError)
+        assert published == []
+
+    run(scene())
+
+
+def test_all_conclude_before_any_publishes() -> None:
+    async def scene() -> None:
+        room, order = Room(), []
+        runs = [
+            somebody(room, me, *(other for other in NAMES if other != me)).endpoint.run(
+                attempt(me, 2), lambda _: order.append("concluded"), lambda: order.append("published")
+            )
+            for me in NAMES
+        ]
+        await asyncio.gather(*runs)
+        assert order == ["concluded"] * 3 + ["published"] * 3
+
+    run(scene())

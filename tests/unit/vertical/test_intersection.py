@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,13 @@ import pandas as pd
 import pytest
 
 import tacit
-from tacit.core.errors import DataError, StudyError
+from tacit.channel.endpoint import Program
+from tacit.channel.frames import ChannelError
+from tacit.channel.memory import converse
+from tacit.core.errors import DataError, StudyError, TacitError
 from tacit.vertical.identifiers import Spelling
-from tacit.vertical.intersection import LONGEST, cores
+from tacit.vertical.intersection import LONGEST, _question, complete, cores
+from tacit.vertical.terms import Budget, Deal, Terms, agree
 
 ALICE = pd.DataFrame({"nin": ["007", "8b", "9C", "9c", None], "age": [1, 2, 3, 4, 5]})
 BOB = pd.DataFrame({"nin": ["9c ", "x", "007"], "income": [10, 20, 30]})
@@ -179,3 +185,51 @@ def test_the_longest_name_for_what_is_compared_will_do() -> None:
 
 def test_a_machine_has_a_core() -> None:
     assert cores() >= 1
+
+
+def test_a_peer_may_bring_no_more_in_all_attempts_together() -> None:
+    accept = Budget(10)
+    accept.spend("alice", "bob", 6)
+    accept.spend("alice", "carol", 10)
+    with pytest.raises(ChannelError, match=r"^bob brings 5 identifiers after 6 in earlier attempts, and alice accepts"):
+        accept.spend("alice", "bob", 5)
+    with pytest.raises(ChannelError, match=r"^bob brings 11 identifiers, and alice accepts at most 10$"):
+        Budget(10).spend("alice", "bob", 11)
+
+
+def test_an_interrupt_in_a_notebook_stops_the_work_in_order() -> None:
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ended.append("in order")
+            raise
+
+    async def notebook() -> None:
+        complete(work())
+
+    loop = asyncio.new_event_loop()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(notebook())
+    finally:
+        loop.close()
+    assert ended == ["in order"]
+
+
+def test_other_columns_in_number_or_order_are_told_apart() -> None:
+    names = pd.DataFrame({"name": ["a"], "birth": ["b"]})
+    with pytest.raises(TacitError, match=r"differ in what is compared; name the same columns in the same order"):
+        asyncio.run(_differ(names))
+
+
+async def _differ(table: pd.DataFrame) -> None:
+    def program(me: str, key: list[str]) -> Program[Deal]:
+        group, column, spelling = _question(key, "person", "ristretto255", None)
+        terms = Terms(("alice", "bob"), group, column, spelling)
+        return lambda links: agree(links, me, terms, len(table))
+
+    await converse({"alice": program("alice", ["name", "birth"]), "bob": program("bob", ["name"])}, purpose="test")
