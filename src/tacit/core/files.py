@@ -30,10 +30,14 @@ class Staged:
 
     def write(self, fill: Callable[[IO[bytes]], None]) -> None:
         """What is to be published; the last call counts."""
-        with self._temporary.open("wb") as file:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with self._temporary.open("wb") as file:
+                fill(file)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            error.filename = str(self.path)
+            raise
 
     def publish(self) -> None:
         _make_public(self._temporary)
