@@ -14,8 +14,9 @@ own set ends its way at the party before it, the judge, which hands it the tags 
 
 What else is learnt: all know the sizes of the sets. Of three or more, the collector can also count what any of the sets
 have in common, and the judge hears how many are in all, if the collector is to know its rows. Of four or more, two that
-put together what they handed to the collector can compare these two sets. Parties are held to follow the protocol; of
-those that do not, some are noticed and none is prevented from asking for people that it does not have.
+share their keys can compare some of the sets that passed through both, never the collector's. Parties are held to
+follow the protocol; of those that do not, some are noticed and none is prevented from asking for people that it does
+not have.
 """
 
 from __future__ import annotations
