@@ -26,9 +26,9 @@ import torch
 
 from tacit.core.events import Event, RoundFinished
 from tacit.data.datasets import Dataset
-from tacit.engines.planner import Places
-from tacit.engines.runner import run_study
-from tacit.engines.study import Study
+from tacit.execution.planner import Places
+from tacit.execution.runner import run_study
+from tacit.study.study import Study
 
 EACH, TESTED = 10, 1000  # samples of a client, and of the global test
 POPULATIONS, COHORTS = (1_000, 10_000, 100_000), (10, 100, 1_000)

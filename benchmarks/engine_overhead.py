@@ -17,9 +17,9 @@ from torch import nn
 from torch.nn import functional
 
 from tacit.data.datasets import Dataset
-from tacit.engines.simulation import Simulation
-from tacit.engines.study import Study
 from tacit.models.model import Model
+from tacit.simulation.simulation import Simulation
+from tacit.study.study import Study
 from tacit.training.memory import keep_freed_memory
 
 STEPS, BATCH = 50, 32

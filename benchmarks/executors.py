@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import tacit
-from tacit.engines.places import cores
+from tacit.execution.machine import cores
 
 STUDIES: dict[str, dict[str, Any]] = {
     "8 runs, mlp on digits": {"dataset": "digits", "model": "mlp", "rounds": 20, "seed": list(range(8))},

@@ -17,11 +17,11 @@ import torch
 from torch.nn import functional
 
 from tacit.data.datasets import Dataset, Source, data_folder
-from tacit.engines import simulation as engine
-from tacit.engines.planner import group_runs
-from tacit.engines.simulation import Simulation
-from tacit.engines.study import Study
+from tacit.execution.planner import group_runs
 from tacit.models.model import Cnn
+from tacit.simulation import simulation as engine
+from tacit.simulation.simulation import Simulation
+from tacit.study.study import Study
 
 FLOP = 2 * (2 * 352_800 + 3 * 240_000 + 3 * 58_920)  # of a sample: forward, weights, and inputs but the first layer's
 PEAK = {"float32": 67e12, "TF32": 494e12}  # an H200's, by its data sheet

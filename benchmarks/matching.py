@@ -19,13 +19,13 @@ from scipy.optimize import linear_sum_assignment
 
 from tacit.core.seeds import numpy_generator
 from tacit.data.datasets import data_folder
-from tacit.engines.fusion import FusionSimulation
-from tacit.engines.study import Study
 from tacit.federated.fusion import matching
 from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.fusion import Fused
 from tacit.federated.fusion.matching import Atoms, Bag, Floats, Places, Prior, Rules
 from tacit.federated.fusion.pfnm import Pfnm
+from tacit.simulation.fusion import FusionSimulation
+from tacit.study.study import Study
 
 WIDTHS, CLIENTS = (50, 100, 200, 400, 800), (2, 10, 50)
 EPOCHS = {"digits": 20, "mnist": 2}

@@ -16,12 +16,12 @@ from tacit.core.fields import field_types
 from tacit.core.registry import Registered
 from tacit.core.rows import columns
 from tacit.data.datasets import Dataset
-from tacit.engines.simulation import Simulation
-from tacit.engines.state import client_class
-from tacit.engines.study import Study
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.cohort import Cohort
 from tacit.federated.combine.combiner import Combiner
+from tacit.rounds.state import client_class
+from tacit.simulation.simulation import Simulation
+from tacit.study.study import Study
 from tacit.training.batches import Batch
 from tacit.training.gradients import Gradients
 from tacit.training.optimisers import SGD, Optimiser

@@ -44,8 +44,8 @@ def test_files_and_functions_stay_readable() -> None:
         ("pickle", ["data/readers.py"]),
         ("gmpy2", ["vertical/groups/gmp.py"]),
         ("rbcl", ["vertical/groups/sodium.py"]),
-        ("ray", ["engines/executors/ray.py"]),
-        ("multiprocessing", ["engines/executors/processes.py", "engines/planner.py"]),
+        ("ray", ["execution/ray.py"]),
+        ("multiprocessing", ["execution/planner.py", "execution/processes.py"]),
     ],
 )
 def test_a_package_with_a_price_is_imported_in_one_place(package: str, homes: list[str]) -> None:

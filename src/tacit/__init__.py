@@ -14,12 +14,12 @@ from tacit.core.version import __version__ as __version__
 if TYPE_CHECKING:
     from tacit.core.errors import TacitError as TacitError
     from tacit.core.events import Event, OnEvent
-    from tacit.engines.planner import Plan as Plan
-    from tacit.engines.study import Study as Study
+    from tacit.execution.planner import Plan as Plan
     from tacit.federated.fusion.fusion import Fusion
     from tacit.report.fused import FusedModel as FusedModel
     from tacit.report.results import Results as Results
     from tacit.report.splits import Splits as Splits
+    from tacit.study.study import Study as Study
     from tacit.vertical.intersection import Intersection as Intersection
 
 __all__ = [
@@ -40,8 +40,8 @@ __all__ = [
 _HOMES = {
     "FusedModel": "tacit.report.fused",
     "Intersection": "tacit.vertical.intersection",
-    "Plan": "tacit.engines.planner",
-    "Study": "tacit.engines.study",
+    "Plan": "tacit.execution.planner",
+    "Study": "tacit.study.study",
     "Results": "tacit.report.results",
     "Splits": "tacit.report.splits",
     "TacitError": "tacit.core.errors",
@@ -66,9 +66,9 @@ def run(
     of a Ray cluster. The results are the same. `exact` keeps a GPU from rounding products to TF32.
     """
     from tacit.core.errors import StudyError
-    from tacit.engines.planner import Places
-    from tacit.engines.runner import new_folder, run_study
-    from tacit.engines.study import Study
+    from tacit.execution.planner import Places
+    from tacit.execution.runner import new_folder, run_study
+    from tacit.study.study import Study
 
     if folder is not None and (not isinstance(folder, str | Path) or not str(folder)):
         raise StudyError(f"expected a folder's name for the results, got {folder!r}")
@@ -91,8 +91,8 @@ def resume(
     on_event: OnEvent | None = None,
 ) -> Results:
     """Goes on where the study in this folder was stopped, to the same bits as if it never was."""
-    from tacit.engines.planner import Places
-    from tacit.engines.runner import resume_study
+    from tacit.execution.planner import Places
+    from tacit.execution.runner import resume_study
 
     place, places = Path(folder).expanduser(), Places(device, workers, threads, on, exact)
     with _resumable(place):
@@ -111,9 +111,9 @@ def plan(
     exact: bool = False,
 ) -> Plan:
     """What `run` would do with this study, and where; `print` shows it. Nothing is run or written."""
-    from tacit.engines.planner import Places
-    from tacit.engines.runner import plan_study
-    from tacit.engines.study import Study
+    from tacit.execution.planner import Places
+    from tacit.execution.runner import plan_study
+    from tacit.study.study import Study
 
     return plan_study(Study.of(study), Places(device, workers, threads, on, exact), data=data)
 

@@ -20,7 +20,7 @@ from axe_playwright_python.sync_playwright import Axe
 from browsing import Visit
 
 import tacit
-from tacit.engines.study import Study
+from tacit.study.study import Study
 
 SLOW = ["dataset=digits", "split=iid", "algorithm=[fedavg, {name: fedprox, mu: 0.1}]", "seed=0", "rounds=60"]
 

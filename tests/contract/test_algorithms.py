@@ -9,10 +9,10 @@ import torch
 from playground import Quadratic, a_cohort, an_optimiser_for, play, sent_rows, simulate, tiny_dataset, varied
 
 from tacit.core.rows import columns
-from tacit.engines.state import client_class
-from tacit.engines.study import describe
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.cohort import in_order
+from tacit.rounds.state import client_class
+from tacit.study.study import describe
 from tacit.training.trainer import Work
 
 NAMES = list(Algorithm.known())

@@ -9,7 +9,7 @@ import pytest
 from tacit.cli.list import families, row
 from tacit.core.errors import StudyError
 from tacit.core.registry import Registered
-from tacit.engines.study import plain
+from tacit.study.study import plain
 
 REQUIRED = {
     "listed": {"lists": [[0]]},

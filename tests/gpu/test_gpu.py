@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from tacit.core.rows import columns
 from tacit.core.vectors import Layout
 from tacit.data.dataset import Dataset
-from tacit.engines.fusion import FusionSimulation
-from tacit.engines.simulation import Simulation, precision
-from tacit.engines.study import Study
 from tacit.federated.algorithms.fedprox import FedProx
 from tacit.models.model import Cnn, Mlp
+from tacit.simulation.fusion import FusionSimulation
+from tacit.simulation.simulation import Simulation, precision
+from tacit.study.study import Study
 from tacit.training.batches import Batch, Samples, pack_epochs, plan_epochs
 from tacit.training.captured import CapturedTrainer
 from tacit.training.fused import FusedGradients, read

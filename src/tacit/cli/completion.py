@@ -60,7 +60,7 @@ def complete(given: list[str], incomplete: str) -> list[str]:
 def names_of(setting: str) -> list[str]:
     """What may stand after `setting=`, as far as it has a name."""
     from tacit.core.fields import field_types
-    from tacit.engines.study import SETTING_FAMILIES, Run
+    from tacit.study.study import SETTING_FAMILIES, Run
 
     if setting in SETTING_FAMILIES:
         return list(SETTING_FAMILIES[setting].known())
@@ -72,7 +72,7 @@ def names_of(setting: str) -> list[str]:
 
 def _settings(start: str) -> list[str]:
     """Settings as `key=`; where only one is left, also what it may be, so that a shell sets no blank after the `=`."""
-    from tacit.engines.study import SETTINGS
+    from tacit.study.study import SETTINGS
 
     found = [key for key in SETTINGS if key.startswith(start)]
     if len(found) != 1:

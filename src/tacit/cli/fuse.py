@@ -34,8 +34,8 @@ def fuse_command(
 
     A MODEL is a file with a torch state dict, or safetensors; key=value changes a setting of the method, as in gamma=7.
     """
-    from tacit.engines.study_file import parse_override
     from tacit.report.fused import fuse
+    from tacit.study.file import parse_override
 
     files = [Path(text) for text in arguments if "=" not in text or Path(text).exists()]
     settings = [text for text in arguments if Path(text) not in files]

@@ -48,7 +48,7 @@ def list_methods(
 
 def families() -> dict[str, type[Registered]]:
     """Every family by name: those of a study's settings in their order, then the others in that of the alphabet."""
-    from tacit.engines.study import SETTING_FAMILIES
+    from tacit.study.study import SETTING_FAMILIES
 
     for module in _founders():
         importlib.import_module(module)

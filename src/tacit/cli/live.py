@@ -15,7 +15,7 @@ from rich.text import Text
 
 from tacit.cli.progress import Silence
 from tacit.core.events import Downloading, Event, Warned
-from tacit.engines.tally import Cell, Tally, duration
+from tacit.records.tally import Cell, Tally, duration
 
 OTHER_LINES = 5  # the bar, a gap, the header, what was left out, the cursor
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from tacit.core.events import Event, RoundFinished, RunFinished, StudyStarted, Warned
-from tacit.engines.tally import Tally
+from tacit.records.tally import Tally
 
 FIRST, THEN = 2.0, 10.0  # seconds to the first line, and from one to the next
 

@@ -18,8 +18,8 @@ from tacit.core.errors import StudyError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tacit.engines.study import Study
     from tacit.report.results import Results
+    from tacit.study.study import Study
 
 Out = Annotated[
     Path | None, typer.Option("--out", "-o", help="The folder for the results; by default a new one in runs/.")
@@ -83,9 +83,9 @@ def run_command(
 def _show_plan(study: Study | Path, options: dict[str, Any], *, as_json: bool) -> None:
     """Prints the plan of a study, or of what is left of one in a folder."""
     import tacit
-    from tacit.engines.checks import cautions
-    from tacit.engines.planner import Places
-    from tacit.engines.runner import plan_rest
+    from tacit.execution.planner import Places
+    from tacit.execution.runner import plan_rest
+    from tacit.study.checks import cautions
 
     if isinstance(study, Path):
         data = options.pop("data")
@@ -99,7 +99,7 @@ def _show_plan(study: Study | Path, options: dict[str, Any], *, as_json: bool) -
 
 def read_study(arguments: list[str], *, quiet: bool = True) -> Study:
     """The study that the command line names: a file first, if any, then overrides."""
-    from tacit.engines.study import Study
+    from tacit.study.study import Study
 
     files = [text for text in arguments if "=" not in text]
     overrides = [text for text in arguments if "=" in text]
@@ -121,7 +121,7 @@ def read_study(arguments: list[str], *, quiet: bool = True) -> Study:
 
 def _check_file(text: str) -> None:
     """Refuses what is no file but was probably meant as a setting."""
-    from tacit.engines.study import SETTINGS
+    from tacit.study.study import SETTINGS
 
     if not text:
         raise StudyError("the study file has an empty name")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from tacit.engines.naming import row_names
-from tacit.engines.study import local_work
+from tacit.study.names import row_names
+from tacit.study.study import local_work
 
 if TYPE_CHECKING:
     from tacit.report.results import Results

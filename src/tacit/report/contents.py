@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from tacit.engines.metrics import ALL_TESTED
-from tacit.engines.question import ask, settings
 from tacit.report.curves import SCORES, chart_data, is_crowd, is_reference
 from tacit.report.fusions import fusion_data, width_rows
 from tacit.report.results import Results
+from tacit.simulation.metrics import ALL_TESTED
+from tacit.study.question import ask, settings
 
 LEAST_WIDTH = 0.05  # of a score's shades: smaller differences stay pale
 FEW_TESTS = 10  # samples of a client's local test, of which a share says little

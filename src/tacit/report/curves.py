@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from tacit.engines.metrics import ALL_TESTED
-from tacit.engines.study import Run
 from tacit.report.results import Results
+from tacit.simulation.metrics import ALL_TESTED
+from tacit.study.study import Run
 
 SCORES = {"accuracy": "accuracy", "r2": "R²"}
 MOST_VALUES = 240_000  # of clients' curves in a page; a value takes about 7 bytes

@@ -11,7 +11,7 @@ from typing import Any
 
 from tacit.core.events import Event, RunFinished, StudyStarted, Warned
 from tacit.core.own_code import outside
-from tacit.engines.tally import Tally
+from tacit.records.tally import Tally
 
 PAUSE = 0.25  # seconds from one drawing to the next
 

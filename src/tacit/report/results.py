@@ -18,18 +18,18 @@ from tacit.core.files import replacing
 from tacit.data.datasets import data_folder
 from tacit.data.encoding import Encoding
 from tacit.data.tables import Table
-from tacit.engines import checkpoint
-from tacit.engines.checks import cautions
-from tacit.engines.environment import read_environment
-from tacit.engines.history import read_lines
-from tacit.engines.metrics import ALL_TESTED
-from tacit.engines.naming import encoding_files, row_names, table_columns
-from tacit.engines.portrait import Portrait
-from tacit.engines.state import is_personal
-from tacit.engines.study import Run, Study, plain
 from tacit.federated.fusion.dense import Dense
 from tacit.models.model import make_module
+from tacit.records import checkpoint
+from tacit.records.environment import read_environment
+from tacit.records.history import read_lines
 from tacit.report.baselines import with_baselines
+from tacit.rounds.state import is_personal
+from tacit.simulation.metrics import ALL_TESTED
+from tacit.study.checks import cautions
+from tacit.study.names import encoding_files, row_names, table_columns
+from tacit.study.portrait import Portrait
+from tacit.study.study import Run, Study, plain
 
 if TYPE_CHECKING:
     from tacit.report.pictures import Picture

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tacit.data.splits.columns import Holding
-    from tacit.engines.portrait import Portrait
+    from tacit.study.portrait import Portrait
 
 FEW = 8  # clients whose bars can stand beside each other
 

@@ -15,11 +15,11 @@ from tacit.core.files import replacing
 from tacit.core.seeds import numpy_generator
 from tacit.data.partition import add_noise
 from tacit.data.splits.columns import Columns
-from tacit.engines.loading import load_data
-from tacit.engines.portrait import Division, Portrait
-from tacit.engines.study import Study
 from tacit.report.pictures import Picture
 from tacit.report.split_plots import draw_examples, draw_holdings, draw_portraits
+from tacit.study.division import load_data
+from tacit.study.portrait import Division, Portrait
+from tacit.study.study import Study
 
 SEEN = 6  # example pictures, and clients whose pictures are shown
 

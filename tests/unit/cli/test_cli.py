@@ -13,7 +13,7 @@ import pytest
 import yaml
 from playground import SMALL
 
-from tacit.engines.study import Study
+from tacit.study.study import Study
 
 
 def tacit(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:

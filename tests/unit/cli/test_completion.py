@@ -9,7 +9,7 @@ import pytest
 
 from tacit.cli.completion import complete, names_of
 from tacit.cli.list import families
-from tacit.engines.study import SETTINGS
+from tacit.study.study import SETTINGS
 
 
 def offered(folder: Path, *words: str) -> list[str]:

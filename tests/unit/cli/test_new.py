@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tacit.cli.main import app
 from tacit.core.errors import TacitError
-from tacit.engines.study import Study
+from tacit.study.study import Study
 
 
 @pytest.fixture

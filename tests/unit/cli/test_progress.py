@@ -13,7 +13,7 @@ import tacit
 from tacit.cli.live import Live
 from tacit.cli.progress import Lines, Silence
 from tacit.core.events import Event, RoundFinished, RunFinished, StudyStarted, Warned
-from tacit.engines.tally import Tally
+from tacit.records.tally import Tally
 from tacit.report.notebook import Notebook, in_notebook
 
 GRID = {f"{row}{seed}": (row, "iid") for row in ("fedavg", "fedprox") for seed in (0, 1)}

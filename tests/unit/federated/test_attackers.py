@@ -10,10 +10,10 @@ import torch
 from playground import simulate, tiny_dataset
 
 from tacit.core.errors import StudyError
-from tacit.engines import clients
-from tacit.engines.simulation import Simulation
-from tacit.engines.study import Study
 from tacit.federated.wire.attackers import Attackers, Backdoor
+from tacit.rounds import client as clients
+from tacit.simulation.simulation import Simulation
+from tacit.study.study import Study
 
 D = torch.float64
 HONEST = torch.tensor([[1.0, 2.0], [3.0, 6.0], [5.0, 1.0]], dtype=D)

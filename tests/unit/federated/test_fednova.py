@@ -120,7 +120,7 @@ def test_normalise_epochs_divides_by_the_epochs_asked_for() -> None:
     nova = {"name": "fednova", "normalise": "epochs"}
     mine = simulate(tiny_dataset(), algorithm=nova, **run).states[0]
     plain = simulate(tiny_dataset(), algorithm="fedavg", **run)
-    from tacit.engines import clients
+    from tacit.rounds import client as clients
 
     fresh = simulate(tiny_dataset(), algorithm="fedavg", **{**run, "rounds": 1})
     state = fresh.states[0]

@@ -15,9 +15,9 @@ from torch import nn
 
 import tacit
 from tacit.core.errors import StudyError
-from tacit.engines.study import Study
 from tacit.models import own
 from tacit.models.model import Model, make_module
+from tacit.study.study import Study
 
 SMALL: dict[str, Any] = {"dataset": "iris", "clients": 3, "rounds": 1}
 

@@ -13,7 +13,7 @@ from playground import COMPARED
 
 import tacit
 from tacit.core.errors import DataError
-from tacit.engines.history import read_lines
+from tacit.records.history import read_lines
 from tacit.report import curves
 from tacit.report.contents import contents
 from tacit.report.curves import chart_data

@@ -13,7 +13,7 @@ from playground import COMPARED, FUSED
 
 import tacit
 from tacit.core.events import ignore
-from tacit.engines.history import read_lines
+from tacit.records.history import read_lines
 from tacit.report import fusions
 from tacit.report.contents import contents
 from tacit.report.fusion_plots import draw_matching

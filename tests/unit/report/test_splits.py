@@ -12,10 +12,10 @@ import pytest
 import tacit
 from tacit.core.errors import StudyError
 from tacit.data.partition import divide
-from tacit.engines.portrait import DRAWN
-from tacit.engines.study import Study
 from tacit.report.pictures import Picture
 from tacit.report.splits import Splits
+from tacit.study.portrait import DRAWN
+from tacit.study.study import Study
 
 SETTINGS = {"dataset": "digits", "clients": 3, "split": ["iid", {"name": "feature_noise", "sigma": 0.6}], "rounds": 1}
 

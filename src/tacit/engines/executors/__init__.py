@@ -1,1 +1,0 @@
-"""One file per place where blocks of runs are played: this process, worker processes, a Ray cluster."""

@@ -1,0 +1,23 @@
+"""Blocks one after another, in this process."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tacit.data.dataset import Dataset
+from tacit.execution.block import Task, play_block
+from tacit.execution.machine import computing_with
+from tacit.execution.planner import Plan
+from tacit.records.recorder import Recorder
+
+
+def play(plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], recorder: Recorder) -> None:
+    """Plays all blocks."""
+    with computing_with(plan.threads):
+        for task in tasks:
+            known = replace(task, saved=recorder.saved(task.index), memories=recorder.folder / "memories")
+            for message in play_block(known, datasets):
+                recorder.take(task.index, message)
+    shutil.rmtree(recorder.folder / "memories", ignore_errors=True)  # also what a crash has left there

@@ -1,0 +1,84 @@
+"""A study's folder: made, kept from two writers, and taken away again if nothing came of it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+
+from tacit.core.errors import StudyError, TacitError
+from tacit.core.files import replacing
+from tacit.records.history import read_lines
+from tacit.study.study import Study
+
+
+def new_folder(study: Study, parent: str | Path = "runs") -> Path:
+    """A name for a new run's folder that nobody has yet: runs/<name>-<time>."""
+    word = re.sub(r"[^\w.-]+", "-", study.name).strip(".-")[:80] or "study"
+    stem = f"{word}-{datetime.now():%Y%m%d-%H%M%S}"
+    names = (f"{stem}{suffix}" for suffix in itertools.chain([""], (f"-{k}" for k in itertools.count(2))))
+    return next(Path(parent) / name for name in names if not (Path(parent) / name).exists())
+
+
+def check_empty(folder: Path) -> None:
+    """Refuses a folder that holds something already."""
+    if folder.exists() and not folder.is_dir():
+        raise StudyError(f"{folder} is a file; name a folder for the results")
+    if folder.exists() and any(folder.iterdir()):
+        raise StudyError(f"{folder} is not empty; resume the study in it, or name another folder")
+
+
+def write_text(path: Path, text: str) -> None:
+    with replacing(path) as file:
+        file.write(text)
+
+
+def make(folder: Path) -> list[Path]:
+    """Makes the folder; those that were not there before, the innermost first."""
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _clear(folder, new)
+        raise StudyError(f"cannot make the folder {folder}: {error.strerror}") from None
+    return new
+
+
+@contextmanager
+def undone(folder: Path, new: list[Path]) -> Iterator[None]:
+    """Takes the folder away again if the study is refused before its first round."""
+    try:
+        yield
+    except TacitError:
+        if not read_lines(folder / "history.jsonl"):
+            _clear(folder, new)
+        raise
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps two processes from writing to one folder."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    with open(folder / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise StudyError(f"{folder} is being run by another process; wait for it or stop it") from None
+        yield
+
+
+def _clear(folder: Path, new: list[Path]) -> None:
+    """Empties the folder, and removes those that are new."""
+    for path in list(folder.iterdir()) if folder.is_dir() else []:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for place in new:
+        with suppress(OSError):  # somebody else has put something there by now, or it was never made
+            place.rmdir()

@@ -1,0 +1,291 @@
+"""The same study in this process, in worker processes, interrupted, killed and resumed: the same results."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from folders import assert_same_results
+from hypothesis import given
+from hypothesis import strategies as st
+from playground import FAST
+from torch import nn
+
+import tacit
+from tacit.core.errors import MissingDependencyError, StudyError
+from tacit.core.events import Event, RoundFinished, RunFinished, StudyStarted, Warned
+from tacit.execution.block import Played, Saved, Task
+from tacit.records.checkpoint import Checkpoints, block_state
+from tacit.records.history import read_lines
+from tacit.records.recorder import RETRIES, Recorder
+from tacit.study.study import Study
+
+STUDY = Study(
+    "spread",
+    dataset="digits",
+    model="mlp",
+    clients=3,
+    rounds=8,
+    algorithm=["fedavg", "scaffold", "fedplus"],
+    split=["iid", "label_dirichlet"],
+    optimiser={"name": "sgd", "lr": 0.1},
+)
+
+
+class Listener:
+    """Remembers events, and does something at one of the rounds."""
+
+    def __init__(self, at: int | None = None, act: Any = None) -> None:
+        self.events: list[Event] = []
+        self.at, self.act = at, act
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+        if isinstance(event, RoundFinished) and len(self.of(RoundFinished)) == self.at:
+            self.act()
+
+    def of(self, kind: type) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def kill_a_worker() -> None:
+    os.kill(next(iter(multiprocessing.active_children())).pid or 0, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The study as one process plays it."""
+    folder = tmp_path_factory.mktemp("here") / "a"
+    tacit.run(STUDY, folder, workers=1, on_event=Listener())
+    return folder
+
+
+def test_the_history_stands_run_by_run(whole: Path) -> None:
+    records = read_lines(whole / "history.jsonl")
+    keys = [(record["run"], record["round"]) for record in records]
+    assert keys == sorted(keys)
+    assert [key["run"] for key in read_lines(whole / "timings.jsonl")] == [run for run, _ in keys]
+
+
+def test_workers_give_the_same_results_even_when_one_is_killed(whole: Path, tmp_path: Path) -> None:
+    heard = Listener(10, kill_a_worker)
+    tacit.run(STUDY, tmp_path / "a", workers=2, on_event=heard)
+    assert_same_results(tmp_path / "a", whole)
+    assert [event for event in heard.of(Warned) if "killed by signal 9" in event.text]
+    rounds = [(event.run, event.round) for event in heard.of(RoundFinished)]
+    assert len(rounds) == len(set(rounds)) == 6 * 8  # what was played twice is told once
+    assert len(heard.of(RunFinished)) == 6
+    assert not multiprocessing.active_children()
+
+
+def test_a_study_stopped_among_workers_goes_on_anywhere(whole: Path, tmp_path: Path) -> None:
+    heard = Listener(30, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        tacit.run(STUDY, tmp_path / "a", workers=2, on_event=heard)
+    assert not multiprocessing.active_children()
+    ended = {event.run for event in heard.of(RunFinished)}
+    again = Listener()
+    tacit.resume(tmp_path / "a", workers=1, on_event=again)
+    assert_same_results(tmp_path / "a", whole)
+    assert ended
+    assert not ended & {event.run for event in again.of(RoundFinished)}  # what has ended is not played again
+    assert again.of(StudyStarted)[0].done >= 8 * len(ended)
+    rounds = len(again.of(RoundFinished))
+    assert rounds + again.of(StudyStarted)[0].done == 6 * 8
+    assert rounds < 6 * 8 - 20  # and what workers had done when they were stopped was saved
+
+
+def test_a_study_stopped_here_goes_on_among_workers(whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        tacit.run(STUDY, tmp_path / "a", workers=1, on_event=Listener(19, interrupt))
+    tacit.resume(tmp_path / "a", workers=2, on_event=Listener())
+    assert_same_results(tmp_path / "a", whole)
+
+
+def test_an_error_in_a_worker_is_the_same_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "failing.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from tacit.federated.algorithm import Algorithm\n"
+        "@dataclass(frozen=True)\n"
+        "class Late(Algorithm):\n"
+        "    def aggregate(self, server, cohort):\n"
+        "        raise ValueError(f'{cohort.population} clients are too few')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    study = Study(**{**FAST, "algorithm": {"name": "failing:Late"}, "seed": [0, 1]})
+    said = []
+    for workers in (1, 2):
+        with pytest.raises(StudyError) as caught:
+            tacit.run(study, tmp_path / f"run{workers}", workers=workers)
+        said.append(str(caught.value))
+        assert not (tmp_path / f"run{workers}").exists()
+    assert said[0] == said[1]
+    assert said[0] == "failing:Late.aggregate raised ValueError: 3 clients are too few (failing.py:6)"
+    assert not multiprocessing.active_children()
+
+
+def test_what_cannot_travel_is_run_here_and_says_so(tmp_path: Path) -> None:
+    class Private(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(4, 3)
+
+    heard = Listener()
+    study = Study(**{**FAST, "model": Private, "seed": [0, 1]})
+    results = tacit.run(study, tmp_path / "a", workers=2, on_event=heard)
+    assert (results.summary()["status"] == "finished").all()
+    assert ["known in this Python only" in event.text for event in heard.of(Warned)] == [True]
+    assert results.environment[0]["place"] == "this process"
+
+
+def test_threads_are_one_unless_asked_for_and_come_back(tmp_path: Path) -> None:
+    before, seen = torch.get_num_threads(), set[int]()
+    torch.set_num_threads(2)
+    try:
+        for threads in (None, 2):
+            heard = Listener(1, lambda: seen.add(torch.get_num_threads()))
+            tacit.run(FAST, tmp_path / str(threads), threads=threads, on_event=heard)
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert tacit.Results(tmp_path / "None").environment[0]["threads"] == 1
+    assert tacit.Results(tmp_path / "2").environment[0]["threads"] == 2
+    assert seen == {1, 2}
+
+
+def test_a_block_that_loses_its_worker_too_often_is_named(tmp_path: Path) -> None:
+    named = [("000-x", Study(**FAST).runs()[0])]
+    heard = Listener()
+    recorder = Recorder(tmp_path, named, Checkpoints(tmp_path, "key"), heard)
+    task = Task(0, tuple(named), "key", None, 1.0)
+    for _ in range(RETRIES):
+        recorder.retry(task, "a worker process was killed")
+    with pytest.raises(StudyError, match=r"000-x lost its worker 4 times, .* because a worker process was killed"):
+        recorder.retry(task, "a worker process was killed")
+    recorder.close(complete=False)
+    assert len(heard.of(Warned)) == RETRIES
+
+
+def test_nothing_is_recorded_that_builds_on_a_lost_round(tmp_path: Path) -> None:
+    named = [("000-x", Study(**FAST).runs()[0])]
+    recorder = Recorder(tmp_path, named, Checkpoints(tmp_path, "key"), Listener())
+
+    def played(round: int) -> Played:
+        return Played({"run": "000-x", "round": round}, 0.1)
+
+    for message in (played(1), played(1), played(3), Saved({"000-x": 3}, b"three")):
+        recorder.take(0, message)
+    assert recorder.saved(0) is None
+    recorder.take(0, Saved({"000-x": 1}, b"one"))
+    assert recorder.saved(0) == b"one"
+    recorder.close(complete=True)
+    assert [line["round"] for line in read_lines(tmp_path / "history.jsonl")] == [1]
+
+
+RUNS = [str(k) for k in range(6)]
+
+
+@given(st.lists(st.integers(0, 9), min_size=6, max_size=6), st.lists(st.integers(0, 2), min_size=6, max_size=6),
+       st.lists(st.integers(0, 2), min_size=6, max_size=6), st.sets(st.integers(0, 2)))  # fmt: skip
+def test_checkpoints_survive_another_division_into_blocks(
+    tmp_path_factory: pytest.TempPathFactory, rounds: list[int], old: list[int], new: list[int], done: set[int]
+) -> None:
+    folder = tmp_path_factory.mktemp("checkpoints")
+
+    def blocks(colours: list[int], runs: list[str]) -> dict[int, list[str]]:
+        parts = [[run for run in runs if colours[int(run)] == colour] for colour in set(colours)]
+        return {int(part[0]): part for part in parts if part}
+
+    before = Checkpoints(folder, "key")
+    for index, part in blocks(old, RUNS).items():
+        states = {run: {"round": rounds[int(run)], "server": {"x": torch.ones(2) * int(run)}} for run in part}
+        before.write(index, block_state("key", states, done=old[index] in done))
+    found = Checkpoints(folder, "key")
+    assert found.rounds == dict(zip(RUNS, rounds, strict=True))
+    assert set(found.ended) == {run for run in RUNS if old[int(run)] in done}
+    left = [run for run in RUNS if run not in found.ended]
+    found.arrange(blocks(new, left).items())
+    after = Checkpoints(folder, "key")
+    assert after.rounds == found.rounds | dict(zip(RUNS, rounds, strict=True))
+    assert after.blocks == {index: tuple(part) for index, part in blocks(new, left).items()}
+    assert after.ended.keys() == found.ended.keys()
+    assert all(torch.equal(state["server"]["x"], torch.ones(2) * int(run)) for run, state in after.going.items())
+
+
+def test_a_script_without_a_guard_is_not_run_again_by_its_workers(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        f"import tacit\nprint('once')\ntacit.run({ {**FAST, 'seed': [0, 1]} }, 'out', workers=2)\n"
+    )
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "once\n"), done.stderr
+    assert "2 worker processes" in (tmp_path / "out" / "environment.json").read_text()
+
+
+def children(pid: int) -> set[int]:
+    """A process's own workers, alive."""
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    lines = {int(child): Path(f"/proc/{child}/cmdline").read_text() for child in found}
+    return {child for child, line in lines.items() if "spawn_main" in line}
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="tells processes by /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_study_that_is_stopped_leaves_no_worker_and_can_be_resumed(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "beside.py").write_text(
+        "from torch import nn\nclass Mine(nn.Linear):\n    def __init__(self): super().__init__(4, 3)\n"
+    )
+    (tmp_path / "s.yaml").write_text("dataset: iris\nmodel: beside:Mine\nrounds: 100000\nseed: [0, 1]\n")
+    (tmp_path / "elsewhere").mkdir()
+    command = [sys.executable, "-m", "tacit", "run", "../s.yaml", "--workers", "2", "--out", "long"]
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path / "elsewhere",  # what lies beside the study is found all the same
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    folder = tmp_path / "elsewhere" / "long"
+    while process.poll() is None and len(list((folder / "checkpoints").glob("block-*.pt"))) < 2:
+        time.sleep(0.05)
+    workers = children(process.pid)
+    assert len(workers) == 2
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does
+    else:
+        process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
+    assert number == signal.SIGKILL or said.splitlines()[-1] == "stopped; go on with: tacit run --resume long"
+    while any(alive(pid) for pid in workers):
+        time.sleep(0.05)
+    checkpoints = [torch.load(path, weights_only=True) for path in (folder / "checkpoints").glob("block-*.pt")]
+    saved = {run: state["round"] for found in checkpoints for run, state in found["runs"].items()}
+    lines = read_lines(folder / "history.jsonl")
+    assert all(0 < saved[run] <= sum(line["run"] == run for line in lines) for run in saved)
+
+
+def test_without_ray_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "tacit.execution.ray", raising=False)
+    with pytest.raises(MissingDependencyError, match=r'pip install "tacit\[ray\]"'):
+        tacit.run(FAST, tmp_path / "a", on="ray")
+    assert not (tmp_path / "a").exists()

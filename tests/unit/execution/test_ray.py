@@ -1,0 +1,93 @@
+"""A study on a real Ray cluster of two nodes on this machine, one of which is killed half way."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from folders import assert_same_results
+
+import tacit
+from tacit.core.errors import StudyError
+from tacit.core.events import Event, RoundFinished, RunFinished, Warned
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+pytest.importorskip("ray")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+STUDY = {
+    "dataset": "digits",
+    "model": "mlp",
+    "clients": 3,
+    "rounds": 100,
+    "algorithm": ["fedavg", {"name": "fedprox", "mu": 0.1}],
+    "split": ["iid", "label_dirichlet"],
+}
+SOON = {  # a dead node is noticed after two seconds, not after fifteen; a slow one has time to answer
+    "health_check_initial_delay_ms": 500,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 20_000,
+    "health_check_failure_threshold": 3,
+}
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, "_system_config": SOON}
+    )
+    yield made
+    made.shutdown()
+
+
+def test_a_study_on_ray_survives_the_death_of_a_node(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tacit.execution.ray.SLICE", 0.05)  # a few rounds
+    other = cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    events: list[Event] = []
+    alive = True
+
+    def listen(event: Event) -> None:
+        nonlocal alive
+        events.append(event)
+        played, ended = ({one.run for one in events if isinstance(one, kind)} for kind in (RoundFinished, RunFinished))
+        if alive and isinstance(event, RoundFinished):
+            time.sleep(0.1)  # no further slices are asked for meanwhile: the first worker waits for the other
+        if alive and len(played - ended) > 1:  # both nodes are in the middle of a run
+            alive = False
+            cluster.remove_node(other, allow_graceful=False)  # SIGKILL to all its processes
+
+    tacit.run(STUDY, tmp_path / "ray", on=cluster.address, on_event=listen)
+    tacit.run(STUDY, tmp_path / "here", workers=1)
+    assert_same_results(tmp_path / "ray", tmp_path / "here")
+    assert not alive
+    assert [one for one in events if isinstance(one, Warned) and "a worker of the Ray cluster was lost" in one.text]
+    assert len([one for one in events if isinstance(one, RunFinished)]) == 4
+    assert len([one for one in events if isinstance(one, RoundFinished)]) == 4 * 100
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, RunFinished):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tacit.run(STUDY, tmp_path / "stopped", on=cluster.address, on_event=interrupt)
+    tacit.resume(tmp_path / "stopped", on=cluster.address)
+    assert_same_results(tmp_path / "stopped", tmp_path / "here")
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [("nonsense", r"expected ray, HOST:PORT or ray://HOST:PORT, got 'nonsense'"), ("127.0.0.1:9", "no Ray cluster at")],
+)
+def test_a_cluster_that_is_not_there_is_named(address: str, text: str, tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match=text):
+        tacit.run(STUDY, tmp_path / "a", on=address)
+    assert not (tmp_path / "a").exists()

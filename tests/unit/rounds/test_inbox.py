@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tacit.rounds.client import Reply
+from tacit.rounds.inbox import Inbox, stacked
+
+
+def a_reply(client: int, value: float) -> Reply:
+    one = torch.ones(1, 1)
+    message = {"dx": torch.full((1, 4), value), "a": one * value, "counters": torch.full((1, 2), int(value))}
+    return Reply(client, message, {}, one, one, one, one)
+
+
+@pytest.mark.parametrize("most", [5, None])
+def test_messages_come_out_as_they_went_in(most: int | None) -> None:
+    inbox = Inbox(most)
+    for k in range(3):
+        inbox.take(a_reply(k, 2.0 * k))
+    assert [reply.client for reply in inbox.replies] == [0, 1, 2]
+    for name, kind in (("dx", torch.float32), ("a", torch.float32), ("counters", torch.int64)):
+        matrix = stacked([reply.message[name] for reply in inbox.replies])
+        assert matrix.dtype == kind
+        assert matrix[:, 0].tolist() == [0, 2, 4]
+        assert len(matrix) == 3
+
+
+def test_rows_of_one_matrix_are_not_copied() -> None:
+    inbox = Inbox(5)
+    for k in range(3):
+        inbox.take(a_reply(k, k))
+    assert stacked([reply.message["dx"] for reply in inbox.replies]).data_ptr() == inbox.matrices["dx"].data_ptr()
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.booleans(), st.integers(0, 4))
+def test_stacking_is_concatenation(places: list[int], across: bool, width: int) -> None:
+    matrix = torch.arange(6 * 2 * width).view(2 * width, 6).T if across else torch.arange(6 * width).view(6, width)
+    rows = [matrix[k : k + 1] for k in places]
+    assert torch.equal(stacked(rows), torch.cat(rows))
+
+
+def test_rows_of_different_matrices_are_told_apart() -> None:
+    whole = torch.arange(12.0)
+    first, second = whole[:4].view(1, 4), whole[4:8].view(2, 2)
+    with pytest.raises(RuntimeError, match="izes of tensors must match"):
+        stacked([first, second])
+    assert stacked([torch.zeros(1, 2), torch.ones(1, 2)]).tolist() == [[0, 0], [1, 1]]

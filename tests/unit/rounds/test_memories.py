@@ -1,0 +1,276 @@
+"""Clients' memories in a file: the same bits as in memory, whatever is stopped when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from playground import FAST, StopAfter, assert_same, simulate, tiny_dataset
+
+import tacit
+from tacit.core.errors import DataError, StudyError
+from tacit.core.rows import Rows
+from tacit.records import checkpoint
+from tacit.rounds import memories
+from tacit.rounds.memories import Entry, Shelf, Slots, Stored
+from tacit.rounds.state import RunState
+from tacit.simulation.simulation import Simulation
+from tacit.study.study import Study
+
+CROWD: dict[str, Any] = {
+    **FAST,
+    "algorithm": "scaffold",
+    "wire": ["top_k"],
+    "clients": 12,
+    "selection": {"name": "fraction", "c": 0.34},
+    "dropout": 0.2,
+    "rounds": 40,
+}
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def tiny_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memories, "IN_MEMORY", 0)
+
+
+def an_engine(folder: Path | None) -> Simulation:
+    run = Study("small", **CROWD).runs()[0]
+    return Simulation([("one", run)], tiny_dataset(120), folder=folder)
+
+
+def assert_equal_states(one: RunState, other: RunState) -> None:
+    torch.testing.assert_close(dict(one.server), dict(other.server), rtol=0, atol=0)
+    for mine, theirs in ((one.memory, other.memory), (one.wire_memory, other.wire_memory)):
+        torch.testing.assert_close(dict(mine), dict(theirs), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"algorithm": "fedavg"},
+        {"algorithm": {"name": "own_code:Memorious"}, "wire": []},
+        {"algorithm": "local", "wire": []},
+        {"algorithm": "fedplus", "fine_tuning": 1},
+        {"attackers": {"count": 2, "kind": "sign_flip"}, "missing": "zero"},
+    ],
+    ids=str,
+)
+def test_memories_in_a_file_give_the_same_bits(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    study = {**CROWD, "rounds": 8, **how}
+    held = simulate(tiny_dataset(120), **study)
+    monkeypatch.setattr(memories, "IN_MEMORY", 0)
+    filed = simulate(tiny_dataset(120), **study)
+    assert not held.states[0].stores
+    assert filed.states[0].stores
+    assert held.records == filed.records  # type: ignore[attr-defined]
+    assert_equal_states(held.states[0], filed.states[0])
+
+
+def test_a_method_without_memory_keeps_no_file(tmp_path: Path, tiny_limit: None) -> None:
+    run = Study("small", **{**CROWD, "algorithm": "fedavg", "wire": ["quantise"]}).runs()[0]
+    engine = Simulation([("one", run)], tiny_dataset(120), folder=tmp_path / "memories")
+    list(engine.play_round())
+    assert not engine.states[0].stores
+    assert not (tmp_path / "memories").exists()
+
+
+def test_small_memories_stay_in_memory_and_large_ones_do_not() -> None:
+    rows = {"c": torch.zeros(1, 4810)}
+    assert not Shelf(100, None, CPU).is_needed(rows)
+    assert Shelf(10_000, None, CPU).is_needed(rows)
+    assert Shelf(100_000, None, CPU).is_needed({"c": torch.zeros(1, 1)})  # so many entries are a burden by themselves
+
+
+@given(actions=st.lists(st.sampled_from(["play", "play", "write", "save", "know", "crash"]), max_size=25))
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_is_stopped_when_the_next_rounds_are_the_same(
+    tmp_path_factory: pytest.TempPathFactory, actions: list[str], tiny_limit: None
+) -> None:
+    """Write: a checkpoint reaches the disk. Save: it was made and lost. Know: the engine hears that it is written."""
+    folder = tmp_path_factory.mktemp("crash")
+    file, latest = folder / "study.pt", ""
+    engine = an_engine(folder / "memories")
+    for action in actions:
+        if action == "play":
+            list(engine.play_round())
+        elif action == "write":
+            checkpoint.save(file, {"states": engine.saved()})
+        elif action == "save":
+            engine.saved()
+        elif action == "know" and latest == "write":
+            engine.checkpointed()
+        elif action == "crash":
+            engine = an_engine(folder / "memories")
+            if file.exists():
+                engine.restore(checkpoint.load(file)["states"])
+        latest = action if action in ("write", "save", "crash") else latest
+    whole = an_engine(None)
+    while whole.states[0].round < engine.states[0].round:
+        list(whole.play_round())
+    assert_equal_states(engine.states[0], whole.states[0])
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_slots_are_used_again(tmp_path: Path, tiny_limit: None, durable: bool) -> None:
+    engine = an_engine(tmp_path / "memories" if durable else None)
+    sizes = []
+    for _ in range(40):
+        list(engine.play_round())
+        if durable:
+            engine.saved()
+            engine.checkpointed()
+        sizes.append([store.file.count for store in engine.states[0].stores])
+    assert sizes[-1] == sizes[-15]
+    assert max(sizes[-1]) <= 12 + 2 * 4  # every client's, and the last two rounds'
+
+
+def test_without_a_checkpoint_nothing_that_the_last_one_needs_is_written_over(tmp_path: Path, tiny_limit: None) -> None:
+    engine = an_engine(tmp_path / "memories")
+    for _ in range(3):
+        list(engine.play_round())
+    saved, held = engine.saved(), dict(engine.states[0].memory)
+    for _ in range(10):
+        list(engine.play_round())
+    again = an_engine(tmp_path / "memories")
+    again.restore(saved)
+    torch.testing.assert_close(dict(again.states[0].memory), held, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("late", [0, 1, 3])
+def test_news_of_a_checkpoint_may_come_late(tmp_path: Path, tiny_limit: None, late: int) -> None:
+    """Slots that the written checkpoint needs are kept, though the run has gone on since it was made."""
+    engine = an_engine(tmp_path / "memories")
+    for _ in range(4):
+        list(engine.play_round())
+    saved, held = engine.saved(), dict(engine.states[0].memory)
+    for _ in range(late):
+        list(engine.play_round())
+    engine.checkpointed()
+    for _ in range(6):
+        list(engine.play_round())
+    again = an_engine(tmp_path / "memories")
+    again.restore(saved)
+    store = again.states[0].stores[0]
+    torch.testing.assert_close(dict(store), held, rtol=0, atol=0)
+    size = store.file.count
+    list(again.play_round())
+    assert store.file.count == size  # what the lost rounds wrote is free
+
+
+def test_a_checkpoint_holds_a_map_and_no_rows(tmp_path: Path, tiny_limit: None) -> None:
+    engine = an_engine(tmp_path / "memories")
+    list(engine.play_round())
+    saved = engine.saved()[0]
+    assert set(saved["memory"]) == {"slots", "shapes"}
+    assert len(saved["memory"]["slots"]) == 12
+
+
+def test_a_whole_state_travels_without_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memories, "IN_MEMORY", 0)
+    engine = an_engine(tmp_path / "here")
+    for _ in range(3):
+        list(engine.play_round())
+    checkpoint.save(tmp_path / "whole.pt", {"states": engine.saved(whole=True)})
+    saved = checkpoint.load(tmp_path / "whole.pt")["states"]
+    engine.discard()
+    assert not list((tmp_path / "here").iterdir())
+    whole = simulate(tiny_dataset(120), **{**CROWD, "rounds": 5})
+    for limit, folder in ((0, tmp_path / "there"), (0, None), (2**40, None)):
+        monkeypatch.setattr(memories, "IN_MEMORY", limit)
+        other = an_engine(folder)
+        other.restore(saved)
+        for _ in range(2):
+            list(other.play_round())
+        assert_equal_states(other.states[0], whole.states[0])
+        assert bool(other.states[0].stores) == (limit == 0)
+
+
+def test_lost_files_are_named(tmp_path: Path, tiny_limit: None) -> None:
+    engine = an_engine(tmp_path / "memories")
+    list(engine.play_round())
+    saved = engine.saved()
+    with pytest.raises(DataError, match="resume it there"):
+        an_engine(None).restore(saved)
+    with pytest.raises(DataError, match=r"one-memory\.bin has lost clients' memories since the checkpoint"):
+        an_engine(tmp_path / "elsewhere").restore(saved)
+    path = tmp_path / "memories" / "one-memory.bin"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"one-memory\.bin has lost clients' memories since the checkpoint"):
+        an_engine(tmp_path / "memories").restore(saved)
+
+
+@pytest.mark.parametrize("rounds", [1, 5, 9])
+@pytest.mark.parametrize("seconds", [0.0, 1e9])
+def test_a_stopped_study_with_filed_memories_resumes_to_the_same_bits(
+    tmp_path: Path, rounds: int, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tacit.execution.runner.CHECKPOINT_SECONDS", seconds)
+    study = Study("crowd", **{**CROWD, "dataset": "digits", "rounds": 10, "fine_tuning": 1})
+    tacit.run(study, tmp_path / "held")
+    monkeypatch.setattr(memories, "IN_MEMORY", 0)
+    with pytest.raises(KeyboardInterrupt):
+        tacit.run(study, tmp_path / "stopped", on_event=StopAfter(rounds))
+    assert list((tmp_path / "stopped" / "memories").iterdir())
+    tacit.resume(tmp_path / "stopped")
+    assert_same(tmp_path / "stopped", tmp_path / "held")
+    assert not (tmp_path / "stopped" / "memories").exists()  # nobody needs them any more
+
+
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int16, torch.bool]
+
+
+@given(st.lists(st.tuples(st.sampled_from(DTYPES), st.integers(1, 9)), min_size=1, max_size=4), st.integers(0, 9))
+@settings(deadline=None)
+def test_every_type_comes_back_as_it_was(entries: list[tuple[torch.dtype, int]], seed: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    kinds = {str(k): kind for k, (kind, _) in enumerate(entries)}
+    rows = {str(k): (9 * torch.rand(1, n, generator=draw)).to(kind) for k, (kind, n) in enumerate(entries)}
+    file = Slots(Entry.all_of(rows), None)
+    slots = [file.write({name: (x * k).to(kinds[name]) for name, x in rows.items()}) for k in range(3)]
+    assert slots == [0, 1, 2]
+    for k in range(3):
+        found = file.read(k)
+        for name, x in rows.items():
+            assert torch.equal(found[name], (x * k).to(x.dtype))
+            assert found[name].dtype == x.dtype
+
+
+def test_what_is_stored_is_a_mapping_that_does_not_change() -> None:
+    def rows(value: float) -> Rows:
+        return {"c": torch.full((1, 3), value)}
+
+    first = Stored.new(rows(0), Shelf(5, None, CPU)).updated({1: rows(1), 3: rows(3)})
+    second = first.updated({3: rows(30), 4: rows(4)})
+    assert list(first) == [1, 3]
+    assert list(second) == [1, 3, 4]
+    assert len(second) == 3
+    assert [first[3]["c"][0, 0], second[3]["c"][0, 0]] == [3, 30]
+    assert np.int64(3) in second
+    assert 0 not in second
+    assert 99 not in second
+    assert second.get(0) is None
+    with pytest.raises(KeyError):
+        second[0]
+    with pytest.raises(StudyError, match="must keep its entries and their shapes"):
+        second.updated({0: {"c": torch.zeros(1, 4)}})
+
+
+def test_the_order_of_a_memorys_entries_does_not_matter() -> None:
+    store = Stored.new({"b": torch.ones(1, 1), "a": torch.zeros(1, 2)}, Shelf(3, None, CPU))
+    store = store.updated({1: {"a": torch.full((1, 2), 5.0), "b": torch.full((1, 1), 7.0)}})
+    assert {name: rows.tolist() for name, rows in store[1].items()} == {"a": [[5, 5]], "b": [[7]]}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_named() -> None:
+    store = Stored.new({"c": torch.ones(1, 4)}, Shelf(3, Path("/dev/full"), CPU))
+    with pytest.raises(DataError, match=r"cannot write the clients' memories to /dev/full: No space left") as caught:
+        store.updated({0: {"c": torch.ones(1, 4)}})
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,558 @@
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from own_code import Memorious
+from playground import FAST, simulate, tiny_dataset
+from torch import Tensor, nn
+
+from tacit.core.errors import DataError, StudyError
+from tacit.core.rows import Rows
+from tacit.data.datasets import Source
+from tacit.execution.planner import group_runs
+from tacit.federated.algorithm import Algorithm
+from tacit.federated.cohort import Cohort
+from tacit.federated.combine.combiner import Combiner
+from tacit.rounds import client as clients
+from tacit.rounds.state import client_class
+from tacit.simulation.metrics import losses_of_updates
+from tacit.simulation.simulation import Simulation, draws_numbers, shares_nothing
+from tacit.study.study import Study
+from tacit.training.fused import Dense, Network, read
+from tacit.training.trainer import Work
+
+OWN = {
+    "dataset": {"name": "function", "path": "own_code:make_data"},
+    "model": {"name": "module", "path": "own_code:Net"},
+}
+
+
+def test_two_mu_in_one_batch_equal_each_run_alone_to_the_bit() -> None:
+    settings = {"dataset": "digits", "model": "mlp", "local_epochs": [2, 1, 1], "rounds": 3}
+    together = simulate(algorithm={"name": "fedprox", "mu": [0.01, 1]}, **settings)
+    for state, mu in zip(together.states, (0.01, 1), strict=True):
+        alone = simulate(algorithm={"name": "fedprox", "mu": mu}, **settings).states[0]
+        assert torch.equal(state.server["x"], alone.server["x"])
+    assert not torch.equal(*(state.server["x"] for state in together.states))
+
+
+def test_runs_share_a_batch_when_only_float_settings_and_data_differ() -> None:
+    study = Study(
+        split=["iid", "quantity_skew"],
+        algorithm=["fedavg", "fedsgd", {"name": "fedprox", "mu": [0.1, 1]}],
+        optimiser=[{"name": "sgd", "lr": 0.1}, {"name": "sgd", "lr": 0.2}],
+        seed=[0, 1],
+    )
+    groups = group_runs([(str(k), run) for k, run in enumerate(study.runs())])
+    assert sorted(len(group) for group in groups) == [16, 16]
+    other = Study(optimiser=["sgd", "momentum"], model=["linear", "mlp"])
+    assert len(group_runs([(str(k), run) for k, run in enumerate(other.runs())])) == 4
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", {"name": "scaffold", "option": "I"}])
+def test_clients_side_by_side_give_the_same_bits(algorithm: Any) -> None:
+    settings = {"dataset": "digits", "model": "mlp", "clients": 5, "rounds": 2, "algorithm": algorithm}
+    data = Source.build("digits").load()
+    rows = []
+    for beside in (1, 3):
+        simulation = Simulation([("one", Study(**settings).runs()[0])], data, side_by_side=beside)
+        while simulation.going:
+            list(simulation.play_round())
+        rows.append(simulation.states[0].server["x"])
+        assert simulation.beside.qsize() == (beside if beside > 1 else 0)
+    assert torch.equal(*rows)
+
+
+class Noisy(nn.Module):
+    """Draws without a layer that says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layer(nn.functional.dropout(x, 0.5, self.training))
+        return out
+
+
+def test_clients_that_share_a_generator_or_a_file_train_in_turn() -> None:
+    different, memorious = Study(initial="different").runs()[0], Study(algorithm=Memorious()).runs()[0]
+    for run, expected in ((different, False), (memorious, False), (Study().runs()[0], True)):
+        simulation = Simulation([("one", run)], Source.build("digits").load(), side_by_side=2)
+        assert shares_nothing(simulation.states[0]) == expected
+    state = Simulation([("one", different)], Source.build("digits").load()).states[0]
+    state.round = 1
+    assert shares_nothing(state)
+
+
+def test_full_gradients_are_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"algorithm": {"name": "scaffold", "option": "I"}, "rounds": 2, "clients": 3, "split": "quantity_skew"}
+    whole = simulate(Source.build("digits").load(), form="captured", dataset="digits", **settings)
+    monkeypatch.setattr(clients, "FULL", 50)
+    parts = simulate(Source.build("digits").load(), form="captured", dataset="digits", **settings)
+    assert torch.allclose(whole.states[0].server["c"], parts.states[0].server["c"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("tracked", [True, False])
+def test_padding_never_enters_batch_statistics(tracked: bool) -> None:
+    model = nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8, track_running_stats=tracked), nn.Linear(8, 10)
+    )
+    data, settings = (
+        Source.build("digits").load(),
+        {"split": "quantity_skew", "clients": 3, "rounds": 2, "batch_size": 30},
+    )
+    runs = [("one", Study(model=model, **settings).runs()[0])]
+    forms = [Simulation(runs, data, form=form) for form in ("loop", "vmap", "captured")]
+    for simulation in forms:
+        while simulation.going:
+            list(simulation.play_round())
+    assert forms[2].trainer is None
+    for other in forms[1:]:
+        assert torch.allclose(forms[0].states[0].server["x"], other.states[0].server["x"], rtol=1e-3, atol=1e-4)
+
+
+def test_a_network_that_answers_otherwise_than_its_module_is_not_used() -> None:
+    pytest.importorskip("triton")
+    run = Study(model={"name": "mlp", "hidden": [9]}, clients=2, rounds=1).runs()[0]
+    simulation = Simulation([("one", run)], Source.build("digits").load(), form="captured")
+    network = read(simulation.module, simulation.shape)
+    assert network is not None
+    assert simulation._checked(network) is network
+    first, last = network.layers
+    assert isinstance(first, Dense)
+    assert simulation._checked(Network((replace(first, relu=False), last))) is None
+    assert simulation._checked(None) is None
+
+
+def test_samples_in_any_order_of_memory_are_read_rightly() -> None:
+    data = Source.build("digits").load()
+    turned = replace(data, x=data.x.transpose(2, 3).contiguous().transpose(2, 3))
+    assert not turned.x.is_contiguous()
+    run = Study(model="mlp", clients=2, rounds=1).runs()[0]
+    simulation = Simulation([("one", run)], turned, form="captured")
+    assert simulation.pool.train.x.is_contiguous()
+    assert torch.equal(simulation.pool.x, data.x)
+
+
+def test_a_model_that_draws_is_found_out_and_trains_alone() -> None:
+    x = torch.rand(2, 5)
+    assert draws_numbers(Noisy(), x)
+    assert draws_numbers(nn.Sequential(nn.Linear(5, 2), nn.Dropout(0.5)), x)
+    assert not draws_numbers(nn.Linear(5, 2), x)
+    run = Study(model=Noisy, clients=3, rounds=1).runs()[0]
+    simulation = Simulation([("one", run)], tiny_dataset(), side_by_side=3, form="captured", block=100)
+    assert (simulation.block, simulation.trainer, simulation.beside.empty()) == (1, None, True)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"algorithm": {"name": "fedprox", "mu": [0.01, 1]}, "optimiser": "adam", "split": ["iid", "quantity_skew"]},
+        {"algorithm": ["scaffold", {"name": "scaffold", "option": "I"}], "selection": {"name": "fraction", "c": 0.5}},
+        {"algorithm": "fedplus", "behaviour": "variable"},
+        {"algorithm": "fedprox", "fine_tuning": 1, "dropout": 0.3, "batch_size": None},
+        {"algorithm": "fedavg", "wire": ["top_k"], "combiner": "median", "local_epochs": [3, 1, 1, 2]},
+        {"algorithm": "fedavg", "server_samples": 50, "pretraining": 1, "distillation": 1},
+        {"algorithm": "fednag", "optimiser": "nesterov", "schedule": {"name": "step", "every": 1}},
+    ],
+)
+def test_the_form_for_a_gpu_plays_the_same_study(settings: dict[str, Any]) -> None:
+    data = Source.build("digits").load()
+    study = Study(**{"dataset": "digits", "model": "mlp", "clients": 4, "rounds": 3, **settings})
+    for group in group_runs([(str(k), run) for k, run in enumerate(study.runs())]):
+        forms = [Simulation(group, data, form=form) for form in ("loop", "captured")]
+        records = [[], []]
+        for simulation, kept in zip(forms, records, strict=True):
+            while simulation.going:
+                kept += [record for record, _ in simulation.play_round()]
+        assert forms[1].trainer is not None
+        for one, other in zip(forms[0].states, forms[1].states, strict=True):
+            assert torch.allclose(one.server["x"], other.server["x"], rtol=1e-3, atol=1e-4)
+        for one, other in zip(*records, strict=True):
+            assert one["accuracy"] == pytest.approx(other["accuracy"], abs=0.01)
+            assert [c["steps"] for c in one["clients"]] == [c["steps"] for c in other["clients"]]
+            assert one["replies"] == other["replies"]
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others() -> None:
+    one, other, third = (simulate(seed=seed).states[0].server["x"] for seed in (3, 3, 4))
+    assert torch.equal(one, other)
+    assert not torch.equal(one, third)
+
+
+def test_the_global_generator_is_neither_used_nor_moved() -> None:
+    torch.manual_seed(1)
+    before = torch.random.get_rng_state()
+    one = simulate(**OWN).states[0].server["x"]
+    assert torch.equal(before, torch.random.get_rng_state())
+    torch.manual_seed(2)
+    assert torch.equal(one, simulate(**OWN).states[0].server["x"])
+
+
+@pytest.mark.parametrize("form", ["loop", "vmap"])
+def test_buffers_travel_float_ones_averaged_and_counters_copied(form: str) -> None:
+    simulation = simulate(form=form, **OWN, clients=2, batch_size=20)
+    buffers = simulation.states[0].buffers
+    assert buffers["layers.1.num_batches_tracked"] > 0
+    assert buffers["layers.1.running_mean"].abs().sum() > 0
+    fresh = simulate(**OWN, clients=1, batch_size=20).states[0].buffers
+    assert not torch.equal(fresh["layers.1.running_mean"], buffers["layers.1.running_mean"])
+
+
+def test_averaged_buffers_are_the_weighted_mean_of_the_clients() -> None:
+    study = Study(**OWN, clients=2, rounds=1, split={"name": "quantity_skew", "beta": 2.0})  # type: ignore[arg-type]
+    run = study.runs()[0]
+    simulation = Simulation([("a", run)], run.dataset.load())
+    state = simulation.states[0]
+    replies = [clients.work(simulation, [(state, k)])[0] for k in range(2)]
+    list(simulation.play_round())
+    n = torch.tensor([len(part) for part in state.train], dtype=torch.float32)
+    rows = torch.cat([reply.message["buffers"] for reply in replies if reply])
+    expected = (n[:, None] * rows).sum(0) / n.sum()
+    found = torch.cat([state.buffers["layers.1.running_mean"], state.buffers["layers.1.running_var"]])
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_run_that_diverges_is_stopped_recorded_and_leaves_the_others_running() -> None:
+    simulation = simulate(optimiser=[{"name": "sgd", "lr": 0.1}, {"name": "sgd", "lr": 1e30}], rounds=4, model="mlp")
+    fine, broken = simulation.states
+    assert (fine.status, fine.round) == ("finished", 4)
+    assert broken.status == "diverged"
+    assert broken.round < 4
+    last = [r for r in simulation.records if r["run"] == "run1"][-1]  # type: ignore[attr-defined]
+    assert last["status"] == "diverged"
+    assert torch.isfinite(broken.server["x"]).all()
+    alone = simulate(optimiser={"name": "sgd", "lr": 0.1}, rounds=4, model="mlp").states[0]
+    assert torch.equal(fine.server["x"], alone.server["x"])
+
+
+def test_a_run_stops_at_its_target_or_when_patience_ends() -> None:
+    target = simulate(rounds=50, target_accuracy=0.8).states[0]
+    assert target.status == "target"
+    assert target.round < 50
+    idle = simulate(rounds=50, patience=3, optimiser={"name": "sgd", "lr": 1e-12}).states[0]
+    assert (idle.status, idle.round) == ("patience", 4)
+
+
+def test_clients_may_start_from_different_weights() -> None:
+    still = {"rounds": 1, "optimiser": {"name": "sgd", "lr": 1e-12}, "split": {"name": "quantity_skew", "beta": 2.0}}
+    same, different = (simulate(initial=start, **still).states[0] for start in ("same", "different"))
+    torch.testing.assert_close(same.server["x"], same.initial)
+    fresh = started(initial="different", **still)
+    starts = torch.cat([reply.message["dx"] + fresh.states[0].initial for reply in work(fresh)])
+    assert all(not torch.allclose(starts[a], starts[b]) for a, b in ((0, 1), (0, 2), (1, 2)))
+    assert not any(torch.allclose(start, different.initial) for start in starts)
+    sizes = torch.tensor([len(part) for part in different.train], dtype=torch.float32)[:, None]
+    torch.testing.assert_close(different.server["x"], (sizes * starts).sum(0) / sizes.sum())
+
+
+def started(**settings: Any) -> Simulation:
+    """A simulation of one run before its first round."""
+    run = Study("small", **{**FAST, **settings}).runs()[0]
+    return Simulation([("a", run)], run.dataset.load())
+
+
+def work(simulation: Simulation) -> list[Any]:
+    """Every client's reply, without a word to the server."""
+    state = simulation.states[0]
+    return [clients.work(simulation, [(state, client)])[0] for client in range(state.run.clients)]
+
+
+def test_the_weights_of_those_who_take_part_sum_to_one() -> None:
+    settings = {"split": {"name": "quantity_skew", "beta": 2.0}, "selection": {"name": "listed", "lists": [[0, 2]]}}
+    simulation = started(**settings, rounds=1)
+    replies = work(simulation)
+    state, n = simulation.states[0], [len(part) for part in simulation.states[0].train]
+    list(simulation.play_round())
+    expected = state.initial + (n[0] * replies[0].message["dx"][0] + n[2] * replies[2].message["dx"][0]) / (n[0] + n[2])
+    torch.testing.assert_close(state.server["x"], expected)
+
+
+def test_batches_selections_and_dropout_are_drawn_anew_for_each_round_and_client() -> None:
+    simulation = started(**OWN, selection={"name": "fraction", "c": 0.4}, clients=5, batch_size=None)
+    state = simulation.states[0]
+    shuffled = started(clients=2, batch_size=5)
+    first = [torch.cat(list(clients.plan_of((shuffled.states[0], client)))) for client in (0, 1)]
+    ranks = [part.argsort().argsort() for part in first]
+    assert not torch.equal(*ranks)
+    shuffled.states[0].round = 1
+    assert not torch.equal(first[0], torch.cat(list(clients.plan_of((shuffled.states[0], 0)))))
+    chosen, moved = set(), []
+    for round in range(6):
+        state.round = round
+        chosen.add(tuple(clients.choose(state)[0]))
+        moved.append(work(simulation)[0].message["dx"])
+    assert len(chosen) > 1
+    assert not torch.equal(moved[0], moved[1])
+
+
+def test_each_row_of_a_block_has_its_own_rate_and_momentum() -> None:
+    optimisers = [{"name": "momentum", "lr": lr, "momentum": m} for lr, m in ((0.1, 0.9), (0.3, 0.2))]
+    schedule = {"name": "step", "factor": [0.5, 0.9], "every": 1}
+    settings = {"rounds": 3, "batch_size": 8, "model": "mlp"}
+    together = simulate(tiny_dataset(), form="vmap", optimiser=optimisers, schedule=schedule, **settings)
+    assert len(together.states) == 4
+    for state in together.states:
+        alone = simulate(tiny_dataset(), optimiser=state.run.optimiser, schedule=state.run.schedule, **settings)
+        torch.testing.assert_close(state.server["x"], alone.states[0].server["x"], rtol=1e-9, atol=1e-11)
+
+
+def test_local_metrics_are_those_of_the_clients_own_samples() -> None:
+    for form in ("loop", "vmap"):
+        settings = {"split": {"name": "feature_noise", "sigma": 1.0}, "optimiser": {"name": "sgd", "lr": 1e-12}}
+        simulation = simulate(form=form, rounds=1, batch_size=7, **settings)
+        state = simulation.states[0]
+        weight, bias = state.server["x"][:12].view(3, 4), state.server["x"][12:]
+        for client in simulation.records[0]["clients"]:  # type: ignore[attr-defined]
+            for side, indices in (("train", state.train), ("test", state.test)):
+                own = indices[client["client"]]
+                output, y = simulation.pool.x[own] @ weight.T + bias, simulation.pool.y[own]
+                assert client[f"{side}_loss"] == pytest.approx(
+                    torch.nn.functional.cross_entropy(output, y).item(), abs=1e-4
+                )
+                assert client[f"{side}_accuracy"] == pytest.approx(
+                    (output.argmax(1) == y).double().mean().item(), abs=1e-6
+                )
+
+
+def test_only_those_who_take_part_are_sent_the_model() -> None:
+    record = simulate(rounds=1, selection={"name": "listed", "lists": [[1]]}).records[0]  # type: ignore[attr-defined]
+    assert record["bytes_down"] == record["bytes_up"] == 4 * 15
+
+
+def test_the_server_judges_updates_on_its_own_sample() -> None:
+    simulation = started(server_samples=20)
+    state = simulation.states[0]
+    dx = torch.randn(2, 15, generator=torch.Generator().manual_seed(0))
+    found = losses_of_updates(simulation, state)(dx, 20)
+    x, y = simulation.pool.x[state.sample], simulation.pool.y[state.sample]
+    for k in range(2):
+        row = state.initial + dx[k]
+        loss = torch.nn.functional.cross_entropy(x @ row[:12].view(3, 4).T + row[12:], y)
+        torch.testing.assert_close(found[k, 0], loss)
+    assert len(state.sample) == 20
+    assert not set(state.sample.tolist()) & {i for part in (*state.train, *state.test) for i in part.tolist()}
+
+
+@dataclass(frozen=True)
+class HeadStart(Algorithm):
+    """Begins with a velocity of its own."""
+
+    def begin(self, sent: Rows, mine: Rows) -> tuple[Tensor, Rows, Rows | None]:
+        return sent["x"], mine, {"v": torch.full_like(sent["x"], 5.0)}
+
+
+def test_an_algorithm_may_start_the_optimiser() -> None:
+    settings = {"rounds": 1, "optimiser": {"name": "momentum", "lr": 0.1, "momentum": 0.5}, "batch_size": None}
+    plain, ahead = (
+        simulate(tiny_dataset(), algorithm=a, **settings).states[0].server["x"] for a in ("fedavg", HeadStart())
+    )
+    torch.testing.assert_close(plain - ahead, torch.full_like(plain, 0.1 * 0.5 * 5.0))
+
+
+@dataclass(frozen=True)
+class Stepwise(Algorithm):
+    """Scales each gradient by how many steps came before."""
+
+    def correct(self, g: Tensor, w: Tensor, sent: Rows, mine: Rows, work: Work) -> Tensor:
+        return g * (1 + work.steps)
+
+
+def test_the_steps_that_a_row_sees_do_not_depend_on_its_company() -> None:
+    settings = {"algorithm": Stepwise(), "local_epochs": [3, 1, 2], "batch_size": [7, 5, 64]}
+    alone, together = (simulate(tiny_dataset(), form="loop", block=block, **settings).states[0] for block in (1, 100))
+    assert torch.equal(alone.server["x"], together.server["x"])
+
+
+@dataclass(frozen=True)
+class Base(Algorithm):
+    factor: ClassVar[float] = 1.0
+
+    def correct(self, g: Tensor, w: Tensor, sent: Rows, mine: Rows, work: Work) -> Tensor:
+        return self.factor * g
+
+
+@dataclass(frozen=True)
+class Still(Base):
+    factor: ClassVar[float] = 0.0
+
+
+@dataclass(frozen=True)
+class Halved(Algorithm):
+    def finish(self, w: Tensor, sent: Rows, mine: Rows, work: Work) -> tuple[Rows, Rows]:
+        return {"dx": (w - sent["x"]) / 2}, mine
+
+
+@dataclass(frozen=True)
+class Both(Base, Halved):
+    pass
+
+
+def test_a_subclass_keeps_what_it_overrides() -> None:
+    still = simulate(algorithm=Still()).states[0]
+    assert torch.equal(still.server["x"], still.initial)
+    one, half = (simulate(algorithm=a, rounds=1).states[0] for a in (Base(), Both()))
+    torch.testing.assert_close((one.server["x"] - one.initial) / 2, half.server["x"] - half.initial)
+    assert client_class(Algorithm.find("fedsgd")) is Algorithm
+
+
+@dataclass(frozen=True)
+class Sender(Algorithm):
+    sends: ClassVar[tuple[str, ...]] = ("x", "c")
+
+
+def test_runs_that_must_not_share_a_batch_do_not() -> None:
+    for pair in (
+        {"dataset": ["iris", "wine"]},
+        {"optimiser": [{"name": "sgd", "weight_decay": d} for d in (None, 0.1)]},
+        {"algorithm": [{"name": "fedavg", "weights": w} for w in ("samples", "uniform")]},
+        {"algorithm": ["fedavg", Sender()]},
+    ):
+        runs = Study(**{**FAST, **pair}).runs()
+        assert len(group_runs([(str(k), run) for k, run in enumerate(runs)])) == 2, pair
+
+
+def test_frozen_parameters_and_instances_do_not_leak_between_runs() -> None:
+    for path in ("own_code:HalfFrozen", "own_code:READY"):
+        settings = {**OWN, "model": {"name": "module", "path": path}, "batch_size": 20}
+        together = simulate(seed=[0, 1], **settings)
+        for state in together.states:
+            assert torch.equal(state.server["x"], simulate(seed=state.run.seed, **settings).states[0].server["x"])
+
+
+def test_full_gradients_leave_the_global_generator_alone() -> None:
+    found = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        before = torch.random.get_rng_state()
+        found.append(simulate(**OWN, algorithm=Memorious(), batch_size=20).states[0].memory[0]["full"])
+        assert torch.equal(before, torch.random.get_rng_state())
+    assert torch.equal(*found)
+
+
+@dataclass(frozen=True)
+class Explosive(Algorithm):
+    """Parameters that are finite with a loss that is not."""
+
+    def aggregate(self, server, cohort: Cohort):  # type: ignore[no-untyped-def]
+        return {"x": torch.full_like(server["x"], 3e38) * torch.arange(15).sub(7).sign()}
+
+
+def test_an_infinite_loss_is_a_divergence_and_the_last_finite_model_is_kept() -> None:
+    simulation = simulate(algorithm=Explosive(), rounds=3)
+    state, record = simulation.states[0], simulation.records[0]  # type: ignore[attr-defined]
+    assert (state.status, state.round, record["loss"], record["accuracy"]) == ("diverged", 1, None, None)
+    assert torch.equal(state.server["x"], state.initial)
+    broken = simulate(**OWN, batch_size=20, optimiser={"name": "sgd", "lr": 1e19}, rounds=3).states[0]
+    assert broken.status == "diverged"
+    assert all(torch.isfinite(value).all() for value in broken.buffers.values())
+
+
+def test_runs_that_see_the_same_noise_share_one_copy_of_it() -> None:
+    mus = {"name": "fedprox", "mu": [0.1, 0.2, 0.3]}
+    simulation = simulate(split={"name": "feature_noise", "sigma": 1.0}, algorithm=mus, rounds=1)
+    assert len(simulation.pool.x) == 2 * 120
+
+
+def test_batch_norm_refuses_a_batch_of_one_before_anything_runs() -> None:
+    with pytest.raises(StudyError, match="BatchNorm needs two samples in a batch"):
+        simulate(**OWN, batch_size=1)
+
+
+@dataclass(frozen=True)
+class Careless(Algorithm):
+    def correct(self, g: Tensor, w: Tensor, sent: Rows, mine: Rows, work: Work) -> Tensor:
+        return g.sum()
+
+
+@dataclass(frozen=True)
+class Forgetful(Algorithm):
+    def aggregate(self, server, cohort: Cohort):  # type: ignore[no-untyped-def]
+        return cohort.combine("dx")
+
+
+def test_hooks_that_return_the_wrong_thing_are_told_so() -> None:
+    with pytest.raises(StudyError, match="correct must return one gradient per row"):
+        simulate(algorithm=Careless())
+    with pytest.raises(StudyError, match="aggregate must return the server's state"):
+        simulate(algorithm=Forgetful())
+
+
+def test_every_round_is_measured() -> None:
+    record = simulate(rounds=1, clients=3, local_epochs=2, batch_size=10).records[0]  # type: ignore[attr-defined]
+    size = 4 * (4 * 3 + 3)
+    assert record["bytes_up"] == record["bytes_down"] == 3 * size
+    assert 0 < record["accuracy"] <= 1
+    assert record["loss"] > 0
+    assert len(record["clients"]) == 3
+    accuracies = [client["test_accuracy"] for client in record["clients"]]
+    assert record["worst"] == min(accuracies)
+    assert record["spread"] == pytest.approx(torch.tensor(accuracies).std(correction=0).item(), abs=1e-6)
+    for client in record["clients"]:
+        assert client["steps"] == 2 * math.ceil(client["samples"] / 10)
+        assert client["train_loss"] > 0
+
+
+def test_step_decay_lowers_the_rate_from_round_to_round() -> None:
+    tiny = {"algorithm": "fedsgd", "rounds": 1, "clients": 1}
+    first = simulate(tiny_dataset(), **tiny)
+    both = simulate(tiny_dataset(), schedule={"name": "step", "factor": 1e-9, "every": 1}, **{**tiny, "rounds": 2})
+    torch.testing.assert_close(first.states[0].server["x"], both.states[0].server["x"], rtol=1e-6, atol=1e-8)
+
+
+def test_noisy_features_are_used_by_the_clients_and_not_by_the_global_test() -> None:
+    clean, noisy = (simulate(split=split) for split in ("iid", {"name": "feature_noise", "sigma": 3.0}))
+    assert len(noisy.pool.x) == 2 * len(clean.pool.x)
+    assert torch.equal(clean.pool.test_x, noisy.pool.test_x)
+    mixed = simulate(split=["iid", {"name": "feature_noise", "sigma": 3.0}])
+    assert torch.equal(mixed.states[0].server["x"], clean.states[0].server["x"])
+    assert torch.equal(mixed.states[1].server["x"], noisy.states[0].server["x"])
+
+
+def test_more_clients_than_samples_is_a_clear_error() -> None:
+    with pytest.raises(DataError, match="500 clients cannot share 120 samples"):
+        simulate(clients=500)
+
+
+@pytest.mark.parametrize("form", ["loop", "vmap"])
+def test_memory_full_gradients_and_personal_models_are_kept(form: str) -> None:
+    lists = {"name": "listed", "lists": [[0, 1], [1, 2], [0, 1, 2]]}
+    simulation = simulate(form=form, algorithm=Memorious(), rounds=3, selection=lists)
+    state = simulation.states[0]
+    assert state.server["turn"] == 3
+    assert [state.memory[client]["turns"].item() for client in range(3)] == [2, 3, 2]
+    for mine in state.memory.values():
+        assert torch.equal(mine["born"][0], state.initial)
+    impersonal = simulate(form=form, algorithm=Memorious(pull=0.0), rounds=3, selection=lists)
+    assert torch.equal(state.server["x"], impersonal.states[0].server["x"])
+    mine, theirs = ([c["test_loss"] for c in one.records[-1]["clients"]] for one in (simulation, impersonal))  # type: ignore[attr-defined]
+    assert mine != theirs
+
+
+def test_the_full_gradient_is_that_of_all_the_clients_samples() -> None:
+    simulation = simulate(tiny_dataset(), algorithm=Memorious(), rounds=1, local_epochs=2, batch_size=4)
+    state = simulation.states[0]
+    x = state.initial.clone().requires_grad_()
+    weight, bias = x[:15].view(3, 5), x[15:]
+    own = state.train[1]
+    loss = torch.nn.functional.cross_entropy(simulation.pool.x[own] @ weight.T + bias, simulation.pool.y[own])
+    torch.testing.assert_close(state.memory[1]["full"][0], torch.autograd.grad(loss, x)[0])
+
+
+@dataclass(frozen=True)
+class FirstIsBroken(Combiner):
+    """Refuses every reply, as a server does that cannot use them."""
+
+    def __call__(self, rows: Tensor, cohort: Cohort) -> Tensor:
+        return rows[0] * float("nan")
+
+
+def test_memory_is_committed_only_when_the_server_took_the_reply() -> None:
+    simulation = simulate(algorithm=Memorious(), combiner=FirstIsBroken(), rounds=2)
+    assert simulation.states[0].status == "diverged"
+    assert simulation.states[0].memory == {}
