@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from tacit.data.datasets import Dataset
 from tacit.models.model import Model
-from tacit.simulation.simulation import Simulation
+from tacit.simulation.kinds.horizontal import Simulation
 from tacit.study.study import Study
 from tacit.training.memory import keep_freed_memory
 

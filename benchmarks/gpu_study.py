@@ -19,8 +19,8 @@ from torch.nn import functional
 from tacit.data.datasets import Dataset, Source, data_folder
 from tacit.execution.planner import group_runs
 from tacit.models.model import Cnn
-from tacit.simulation import simulation as engine
-from tacit.simulation.simulation import Simulation
+from tacit.simulation.kinds import horizontal as engine
+from tacit.simulation.kinds.horizontal import Simulation
 from tacit.study.study import Study
 
 FLOP = 2 * (2 * 352_800 + 3 * 240_000 + 3 * 58_920)  # of a sample: forward, weights, and inputs but the first layer's

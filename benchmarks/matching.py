@@ -24,7 +24,7 @@ from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.fusion import Fused
 from tacit.federated.fusion.matching import Atoms, Bag, Floats, Places, Prior, Rules
 from tacit.federated.fusion.pfnm import Pfnm
-from tacit.simulation.fusion import FusionSimulation
+from tacit.simulation.kinds.fusion import FusionSimulation
 from tacit.study.study import Study
 
 WIDTHS, CLIENTS = (50, 100, 200, 400, 800), (2, 10, 50)

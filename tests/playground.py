@@ -19,8 +19,8 @@ from tacit.data.datasets import Dataset
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.cohort import Cohort
 from tacit.federated.combine.combiner import Combiner
-from tacit.rounds.state import client_class
-from tacit.simulation.simulation import Simulation
+from tacit.simulation.kinds.horizontal import Simulation
+from tacit.simulation.state import client_class
 from tacit.study.study import Study
 from tacit.training.batches import Batch
 from tacit.training.gradients import Gradients

@@ -11,7 +11,7 @@ from playground import Quadratic, a_cohort, an_optimiser_for, play, sent_rows, s
 from tacit.core.rows import columns
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.cohort import in_order
-from tacit.rounds.state import client_class
+from tacit.simulation.state import client_class
 from tacit.study.study import describe
 from tacit.training.trainer import Work
 

@@ -13,8 +13,8 @@ from tacit.core.vectors import Layout
 from tacit.data.dataset import Dataset
 from tacit.federated.algorithms.fedprox import FedProx
 from tacit.models.model import Cnn, Mlp
-from tacit.simulation.fusion import FusionSimulation
-from tacit.simulation.simulation import Simulation, precision
+from tacit.simulation.kinds.fusion import FusionSimulation
+from tacit.simulation.kinds.horizontal import Simulation, precision
 from tacit.study.study import Study
 from tacit.training.batches import Batch, Samples, pack_epochs, plan_epochs
 from tacit.training.captured import CapturedTrainer

@@ -19,10 +19,10 @@ from tacit.data.dataset import Dataset
 from tacit.models.model import Imported
 from tacit.records import checkpoint
 from tacit.rounds.client import chosen_for
-from tacit.rounds.state import RunState, is_personal
-from tacit.simulation.fusion import FusionSimulation, FusionState
+from tacit.simulation.kinds.fusion import FusionSimulation, FusionState
+from tacit.simulation.kinds.horizontal import Simulation
 from tacit.simulation.metrics import tested_clients
-from tacit.simulation.simulation import Simulation
+from tacit.simulation.state import RunState, is_personal
 from tacit.study.study import Run, plain
 
 SPARING = 10  # times as long as a checkpoint takes passes before the next one

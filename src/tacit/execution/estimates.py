@@ -22,7 +22,7 @@ from tacit.data.dataset import Dataset
 from tacit.data.partition import divide
 from tacit.models.model import make_module
 from tacit.rounds.memories import BESIDE, IN_MEMORY
-from tacit.rounds.state import client_class
+from tacit.simulation.state import client_class
 from tacit.study.portrait import Division, division_key
 from tacit.study.study import Run, plain
 

@@ -24,7 +24,7 @@ from tacit.execution.plan_text import plan_text
 from tacit.models.model import Imported
 from tacit.models.own import OWN, recall
 from tacit.records.tally import duration
-from tacit.rounds.state import client_class
+from tacit.simulation.state import client_class
 from tacit.study.study import local_work, plain
 
 START = 4.0  # seconds that a worker process takes to start, about

@@ -24,8 +24,8 @@ from tacit.records import checkpoint
 from tacit.records.environment import read_environment
 from tacit.records.history import read_lines
 from tacit.report.baselines import with_baselines
-from tacit.rounds.state import is_personal
 from tacit.simulation.metrics import ALL_TESTED
+from tacit.simulation.state import is_personal
 from tacit.study.checks import cautions
 from tacit.study.names import encoding_files, row_names, table_columns
 from tacit.study.portrait import Portrait

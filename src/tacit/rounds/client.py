@@ -17,14 +17,14 @@ from tacit.core.vectors import pack
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.algorithms.fedavg import FedAvg
 from tacit.models.model import make_module
-from tacit.rounds.state import RunState, broadcast, client_view, memory_of
+from tacit.simulation.state import RunState, broadcast, client_view, memory_of
 from tacit.study.study import Run
 from tacit.training.batches import Packed, Plan, Samples, gather, pack_epochs, plan_epochs
 from tacit.training.gradients import GradientFunction
 from tacit.training.trainer import Block, Work, train
 
 if TYPE_CHECKING:
-    from tacit.simulation.simulation import Simulation
+    from tacit.simulation.kinds.horizontal import Simulation
 
 Job = tuple[RunState, int]  # a run's client
 Passes = tuple[Tensor, int, int | None, torch.Generator]  # samples, epochs, batch size and their order

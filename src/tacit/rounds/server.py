@@ -17,12 +17,12 @@ from tacit.federated.cohort import Cohort, in_order
 from tacit.federated.wire.stage import BUFFERS, rows_of
 from tacit.rounds.client import Passes, Reply, fit
 from tacit.rounds.inbox import stacked
-from tacit.rounds.state import RunState, client_view, memory_of
 from tacit.simulation.metrics import losses_of_updates
+from tacit.simulation.state import RunState, client_view, memory_of
 from tacit.training.batches import Samples
 
 if TYPE_CHECKING:
-    from tacit.simulation.simulation import Simulation
+    from tacit.simulation.kinds.horizontal import Simulation
 
 
 def aggregate(simulation: Simulation, state: RunState, replies: list[Reply], missing: list[int]) -> bool:

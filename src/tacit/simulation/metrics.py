@@ -15,13 +15,13 @@ from tacit.core.seeds import generator
 from tacit.data.dataset import Dataset
 from tacit.federated.wire.attackers import Backdoor
 from tacit.rounds.client import Reply, personal_model
-from tacit.rounds.state import RunState, is_personal
+from tacit.simulation.state import RunState, is_personal
 from tacit.simulation.testing import Figures, try_models
 from tacit.study.study import Run
 from tacit.training.evaluation import evaluate
 
 if TYPE_CHECKING:
-    from tacit.simulation.simulation import Simulation
+    from tacit.simulation.kinds.horizontal import Simulation
 
 Test = tuple[float | None, float | None]  # a client's loss and score on its local test
 Tests = Sequence[Test]

@@ -13,7 +13,7 @@ from tacit.training.batches import Samples
 from tacit.training.evaluation import evaluate, evaluate_rows
 
 if TYPE_CHECKING:
-    from tacit.simulation.simulation import Simulation
+    from tacit.simulation.kinds.horizontal import Simulation
 
 Model = tuple[Tensor, Rows]  # a row and its buffers
 Figures = tuple[Tensor, Tensor]  # each sample's loss and hit, in the host's memory

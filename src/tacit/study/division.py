@@ -11,7 +11,7 @@ from tacit.core.own_code import own_code
 from tacit.data.dataset import Dataset
 from tacit.data.datasets import Function, data_folder
 from tacit.data.partition import Partition
-from tacit.rounds.state import try_out
+from tacit.simulation.state import try_out
 from tacit.study.grid import renamed
 from tacit.study.names import label_runs
 from tacit.study.portrait import Division, division_key, portray

@@ -250,7 +250,7 @@ def test_a_bug_of_ours_stays_a_traceback(folder: Path, monkeypatch: pytest.Monke
         return [].nothing  # type: ignore[attr-defined, no-any-return]
 
     broken.__code__ = broken.__code__.replace(co_filename=str(Path(tacit.__file__).parent / "engines" / "server.py"))
-    monkeypatch.setattr("tacit.simulation.simulation.aggregate", broken)
+    monkeypatch.setattr("tacit.simulation.kinds.horizontal.aggregate", broken)
     monkeypatch.setattr(sys, "argv", ["tacit", "run", "s.yaml"])
     with pytest.raises(AttributeError, match="nothing"):
         main()

@@ -12,7 +12,7 @@ from playground import simulate, tiny_dataset
 from tacit.core.errors import StudyError
 from tacit.federated.wire.attackers import Attackers, Backdoor
 from tacit.rounds import client as clients
-from tacit.simulation.simulation import Simulation
+from tacit.simulation.kinds.horizontal import Simulation
 from tacit.study.study import Study
 
 D = torch.float64

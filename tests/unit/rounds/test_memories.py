@@ -18,8 +18,8 @@ from tacit.core.rows import Rows
 from tacit.records import checkpoint
 from tacit.rounds import memories
 from tacit.rounds.memories import Entry, Shelf, Slots, Stored
-from tacit.rounds.state import RunState
-from tacit.simulation.simulation import Simulation
+from tacit.simulation.kinds.horizontal import Simulation
+from tacit.simulation.state import RunState
 from tacit.study.study import Study
 
 CROWD: dict[str, Any] = {

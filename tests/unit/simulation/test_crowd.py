@@ -19,9 +19,8 @@ from tacit.data.datasets import Dataset
 from tacit.data.splits.split import Split
 from tacit.report.html import render
 from tacit.rounds import client as clients
-from tacit.rounds import state
 from tacit.rounds.client import chosen_for
-from tacit.simulation import metrics
+from tacit.simulation import metrics, state
 from tacit.simulation.metrics import ALL_TESTED
 from tacit.study import checks
 from tacit.study.study import Study

@@ -26,10 +26,10 @@ from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.fusion import Fused, Fusion
 from tacit.report.results import Results
 from tacit.rounds import memories
-from tacit.rounds.state import try_out
 from tacit.simulation.baselines import Judge
-from tacit.simulation.fusion import FusionSimulation
+from tacit.simulation.kinds.fusion import FusionSimulation
 from tacit.simulation.metrics import Score
+from tacit.simulation.state import try_out
 from tacit.study.checks import ALONE, cautions, check_fusible
 from tacit.study.study import Study
 

@@ -20,8 +20,8 @@ from tacit.federated.algorithms.clustered import Clustered, group
 from tacit.federated.algorithms.fedprox import AdaptiveFedProx
 from tacit.federated.behaviour import Behaviour
 from tacit.rounds import client as clients
+from tacit.simulation.kinds.horizontal import Simulation
 from tacit.simulation.metrics import losses_of_updates
-from tacit.simulation.simulation import Simulation
 from tacit.study.checks import cautions
 from tacit.study.study import Study
 

@@ -19,7 +19,7 @@ from tacit.core.rows import Rows
 from tacit.data.dataset import Dataset
 from tacit.models.model import Model, make_module
 from tacit.rounds.client import work
-from tacit.simulation.simulation import Simulation
+from tacit.simulation.kinds.horizontal import Simulation
 from tacit.study.study import Study
 from tacit.training.batches import gather
 from tacit.training.evaluation import evaluate

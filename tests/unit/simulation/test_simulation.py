@@ -18,9 +18,9 @@ from tacit.federated.algorithm import Algorithm
 from tacit.federated.cohort import Cohort
 from tacit.federated.combine.combiner import Combiner
 from tacit.rounds import client as clients
-from tacit.rounds.state import client_class
+from tacit.simulation.kinds.horizontal import Simulation, draws_numbers, shares_nothing
 from tacit.simulation.metrics import losses_of_updates
-from tacit.simulation.simulation import Simulation, draws_numbers, shares_nothing
+from tacit.simulation.state import client_class
 from tacit.study.study import Study
 from tacit.training.fused import Dense, Network, read
 from tacit.training.trainer import Work

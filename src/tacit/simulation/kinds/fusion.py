@@ -24,10 +24,10 @@ from tacit.federated.fusion.fusion import Fused
 from tacit.federated.fusion.matching import Floats
 from tacit.models.model import Mlp, Model
 from tacit.rounds.client import Reply
-from tacit.rounds.state import Progress, RunState, memory_of
 from tacit.simulation.baselines import Judge
+from tacit.simulation.kinds.horizontal import Simulation
 from tacit.simulation.metrics import Score, Test, client_metrics
-from tacit.simulation.simulation import Simulation
+from tacit.simulation.state import Progress, RunState, memory_of
 from tacit.study.study import Run, local_work
 from tacit.training.batches import Samples
 

@@ -27,8 +27,8 @@ from tacit.federated.wire.stage import message_bytes
 from tacit.rounds.client import Job, PlansAhead, Reply, Started, choose, personal_model, replies_of, start
 from tacit.rounds.inbox import Inbox
 from tacit.rounds.server import aggregate, pretrain, projected
-from tacit.rounds.state import RunState, broadcast, prepare
 from tacit.simulation.metrics import Score, Tested, global_metrics, local_metrics, test_runs
+from tacit.simulation.state import RunState, broadcast, prepare
 from tacit.study.study import Run
 from tacit.training.batches import Samples
 from tacit.training.captured import CapturedTrainer
