@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.rows import Rows, head, pick
+from tacit.core.torch_private import copy_each
 from tacit.training.batches import Batch, Packed, Samples
 from tacit.training.gradients import GradientFunction, Gradients
 from tacit.training.optimisers import Adam, Optimiser
@@ -89,7 +90,7 @@ class CapturedTrainer:
             except RuntimeError as error:
                 self.why = str(error)
             finally:
-                torch._foreach_copy_(_leaves([stage.block, stage.step]), before)
+                copy_each(_leaves([stage.block, stage.step]), before)
         self.capture = False
         reason = (self.why.splitlines() or [""])[0]
         warnings.warn(f"steps cannot be recorded as a CUDA graph and are taken one by one: {reason}", stacklevel=2)
@@ -135,7 +136,7 @@ class CapturedTrainer:
             grown = [max(int(SPARE * new), old) for new, old in zip((steps, rows), known.counts.shape, strict=True)]
             known = self.stages[key] = _make_stage(block, grown[0], grown[1], width)
         stage = known
-        torch._foreach_copy_(_leaves(head(stage.block, rows)), _leaves(block))
+        copy_each(_leaves(head(stage.block, rows)), _leaves(block))
         index = torch.zeros(steps, rows, width, dtype=torch.int32, pin_memory=stage.plan.is_cuda)
         counts = torch.zeros(steps, rows, dtype=torch.int32, pin_memory=stage.plan.is_cuda)
         for k, plan in enumerate(plans):

@@ -18,6 +18,7 @@ from torch.nn.functional import pad
 
 from tacit.core.errors import StudyError
 from tacit.core.rows import Rows
+from tacit.core.torch_private import has_hooks
 from tacit.core.vectors import Layout
 from tacit.training.batches import Batch
 from tacit.training.gradients import Gradients
@@ -336,17 +337,18 @@ def _leaves(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]
     if type(module) is not nn.Sequential:
         yield name, module
         return
-    for key, part in module._modules.items():  # a part that comes twice is there twice
-        assert part is not None
-        yield from _leaves(part, f"{name}.{key}" if name else key)
+    for key, part in module.named_modules(remove_duplicate=False):  # a part that comes twice is there twice
+        if key and "." not in key:
+            yield from _leaves(part, f"{name}.{key}" if name else key)
 
 
 def _is_plain(module: nn.Module) -> bool:
     """Whether nothing but the layers' own forward is at work: no hooks, nothing frozen, shared or reparametrised."""
     parts = list(module.modules())
-    hooked = any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in parts)
-    own = [p for part in parts for p in part._parameters.values() if p is not None]
-    return not hooked and len(own) == len(set(own)) and all(p.requires_grad for p in own)
+    named = [part.named_parameters(recurse=False, remove_duplicate=False) for part in parts]
+    parameters = [parameter for pairs in named for _, parameter in pairs]
+    shared = len(parameters) > len(set(parameters))
+    return not shared and all(p.requires_grad for p in parameters) and not any(map(has_hooks, parts))
 
 
 def _plain(part: nn.Conv2d, *, first: bool) -> bool:
