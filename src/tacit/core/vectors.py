@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from tacit.core.errors import StudyError
 from tacit.core.rows import Rows
+from tacit.core.torch_private import copy_each
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Layout:
         """Copies a row, and buffers, into the module."""
         if row.shape != (self.size,):
             raise ValueError(f"expected a row of {self.size} parameters, got shape {tuple(row.shape)}")
-        torch._foreach_copy_(self.parameters(module), list(self.unflatten(row).values()))
+        copy_each(self.parameters(module), list(self.unflatten(row).values()))
         found = dict(module.named_buffers())
         for name, value in (buffers or {}).items():
             found[name].copy_(value)

@@ -29,6 +29,22 @@ class Packed:
 
 
 @dataclass(frozen=True)
+class Listed:
+    """A plan as one index tensor per step, where nothing is padded."""
+
+    steps: Plan
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def first(self, steps: int) -> Listed:
+        return Listed(self.steps[:steps])
+
+
+Batches = Packed | Listed  # of one row, in the form that its trainer wants
+
+
+@dataclass(frozen=True)
 class Samples:
     """All samples that rows are trained on. Pictures may be bytes: a float is byte / scale, or 2 (byte / scale) - 1."""
 
@@ -65,7 +81,7 @@ class Samples:
     def batch(self, rows: Sequence[Tensor]) -> Batch:
         """One batch per row, of the samples that its index tensor names; a row may have none."""
         index = pad_sequence(list(rows), batch_first=True).to(self.x.device)
-        counts = torch.tensor([max(len(row), 1) for row in rows], device=self.x.device)
+        counts = torch.tensor([len(row) for row in rows], device=self.x.device)
         return Batch(self.take(index), self.y[index], counts, self.packed)
 
     def pack(self, fill: Callable[[Tensor], Tensor]) -> Samples:
@@ -119,6 +135,18 @@ def pack_epochs(samples: Tensor, epochs: int, batch_size: int | None, generator:
     if over:
         counts[len(passes[0]) - 1 :: len(passes[0])] = size - over
     return Packed(torch.cat(passes) if passes else samples.new_zeros(0, size), counts)
+
+
+def pack_plan(plan: Plan) -> Packed:
+    """Any plan as one matrix; its batches may be empty.
+
+    >>> pack_plan([torch.tensor([4, 2]), torch.tensor([], dtype=torch.int64)]).counts.tolist()
+    [2, 0]
+    """
+    lengths = [len(batch) for batch in plan]
+    if not any(lengths):
+        return Packed(torch.zeros(len(lengths), 1, dtype=torch.int64), torch.tensor(lengths, dtype=torch.int64))
+    return Packed(pad_sequence(list(plan), batch_first=True), torch.tensor(lengths))
 
 
 def _passes(samples: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator) -> list[Tensor]:

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from tacit.core.rows import Rows, head, pick
+from tacit.core.torch_private import copy_each
 from tacit.training.batches import Batch, Packed, Samples
 from tacit.training.gradients import GradientFunction, Gradients
 from tacit.training.optimisers import Adam, Optimiser
-from tacit.training.trainer import Block, check_gradient
+from tacit.training.trainer import Block, check_gradient, seeded
 
 try:
     from tacit.training import kernels
@@ -57,7 +58,7 @@ class CapturedTrainer:
         order = sorted(range(len(plans)), key=lambda k: -len(plans[k]))
         lengths = [len(plans[k]) for k in order]
         places = torch.tensor(order, device=block.w.device)
-        stage = self._staged(pick(block, places), [plans[k] for k in order])
+        stage = self._staged(pick(seeded(block), places), [plans[k] for k in order])
         done = 0
         while done < lengths[0]:
             active = sum(length > done for length in lengths)
@@ -89,7 +90,7 @@ class CapturedTrainer:
             except RuntimeError as error:
                 self.why = str(error)
             finally:
-                torch._foreach_copy_(_leaves([stage.block, stage.step]), before)
+                copy_each(_leaves([stage.block, stage.step]), before)
         self.capture = False
         reason = (self.why.splitlines() or [""])[0]
         warnings.warn(f"steps cannot be recorded as a CUDA graph and are taken one by one: {reason}", stacklevel=2)
@@ -115,10 +116,13 @@ class CapturedTrainer:
     @torch.no_grad()
     def _step(self, stage: Stage, active: int) -> None:
         block = head(stage.block, active)
+        assert block.seeds is not None
         batch = take_batch(self.samples, stage, active)
         with torch.enable_grad():
-            found = self.gradient(block.w, block.buffers, batch)
-        g = block.rule.correct(found.g, block.w, block.sent, block.mine, block.work)
+            found = self.gradient(block.w, block.buffers, batch, block.seeds, stage.step[0])
+        g = found.g
+        if block.rule is not None:
+            g = block.rule.correct(g, block.w, block.sent, block.mine, block.work)
         check_gradient(g, block.w)
         add_to_tally(block, found, batch.column(g.device))
         update(block.work.optimiser, block.w, g, block.work.state)
@@ -135,7 +139,7 @@ class CapturedTrainer:
             grown = [max(int(SPARE * new), old) for new, old in zip((steps, rows), known.counts.shape, strict=True)]
             known = self.stages[key] = _make_stage(block, grown[0], grown[1], width)
         stage = known
-        torch._foreach_copy_(_leaves(head(stage.block, rows)), _leaves(block))
+        copy_each(_leaves(head(stage.block, rows)), _leaves(block))
         index = torch.zeros(steps, rows, width, dtype=torch.int32, pin_memory=stage.plan.is_cuda)
         counts = torch.zeros(steps, rows, dtype=torch.int32, pin_memory=stage.plan.is_cuda)
         for k, plan in enumerate(plans):

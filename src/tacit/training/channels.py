@@ -15,8 +15,9 @@ def kernels(module: nn.Module) -> list[Tensor]:
     parts = list(module.modules())
     if any(isinstance(part, nn.GroupNorm) for part in parts):
         return []
-    found = [part._parameters.get("weight") for part in parts if isinstance(part, nn.Conv2d)]
-    return [kernel for kernel in found if kernel is not None and kernel.device.type == "cpu"]
+    convolutions = [part for part in parts if isinstance(part, nn.Conv2d)]
+    weights = [dict(part.named_parameters(recurse=False)).get("weight") for part in convolutions]
+    return [weight for weight in weights if weight is not None and weight.device.type == "cpu"]
 
 
 def turn(module: nn.Module) -> list[Tensor]:

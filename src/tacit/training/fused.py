@@ -18,10 +18,11 @@ from torch.nn.functional import pad
 
 from tacit.core.errors import StudyError
 from tacit.core.rows import Rows
+from tacit.core.torch_private import has_hooks
 from tacit.core.vectors import Layout
 from tacit.training.batches import Batch
-from tacit.training.gradients import Gradients
-from tacit.training.losses import hits, losses
+from tacit.training.gradients import Gradients, nothing
+from tacit.training.losses import Loss, hits, losses
 
 WIDEST = 64  # channels of a convolution; with more of them, the vendor's kernels fill the chip by themselves
 # Tiles, measured on an H200 (benchmarks/gpu_step.py). They do not depend on the number of rows, so that no row does.
@@ -252,21 +253,25 @@ class Network:
 
 
 class FusedGradients:
-    """The gradient function of a network that `read` could read."""
+    """The gradient function of a network that `read` could read, for a loss of one's own if given."""
 
-    def __init__(self, network: Network) -> None:
-        self.network = network
+    def __init__(self, network: Network, loss: Loss | None = None) -> None:
+        self.network, self.loss = network, loss
 
-    def __call__(self, w: Tensor, buffers: Rows, batch: Batch) -> Gradients:
+    def __call__(
+        self, w: Tensor, buffers: Rows, batch: Batch, seeds: Tensor | None = None, step: Tensor | None = None
+    ) -> Gradients:
+        if not batch.y.shape[1]:
+            return nothing(w, buffers)
         x = batch.x if batch.packed else self.network.pack(batch.x)
         if x.shape[1] * self.network.widest > MOST:
             raise StudyError(f"{x.shape[1]:,} samples are too many at once for this model on a GPU; use a batch_size")
         out, kept = self.network.forward(w, x)
         counts = batch.column(w.device)
-        if batch.y.dtype == torch.int64:
+        if self.loss is None and batch.y.dtype == torch.int64:
             d_out, loss, right = _cross_entropy(out, batch.y, counts)
         else:
-            d_out, loss, right = _any_loss(out, batch.y, counts)
+            d_out, loss, right = _any_loss(self.loss or losses, out, batch.y, counts)
         return Gradients(self.network.backward(w, kept, d_out), loss, right, buffers)
 
 
@@ -280,13 +285,13 @@ def _cross_entropy(out: Tensor, y: Tensor, counts: Tensor) -> tuple[Tensor, Tens
     return d_out, loss, right
 
 
-def _any_loss(out: Tensor, y: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Squared errors and soft targets: a few operations on the outputs, by autograd."""
+def _any_loss(loss_of: Loss, out: Tensor, y: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Squared errors, soft targets, losses of one's own: a few operations on the outputs, by autograd."""
     mask = (torch.arange(y.shape[1], device=y.device) < counts).to(out.dtype)  # (K, B)
     with torch.enable_grad():
         leaf = out.detach().requires_grad_()
-        each = losses(leaf.flatten(0, 1), y.flatten(0, 1)).view(mask.shape)
-        loss = (each * mask).sum(1, keepdim=True) / counts
+        each = loss_of(leaf.flatten(0, 1), y.flatten(0, 1)).view(mask.shape)
+        loss = (each * mask).sum(1, keepdim=True) / counts.clamp(min=1)
         (d_out,) = torch.autograd.grad(loss.sum(), leaf)
     right = (hits(leaf.detach().flatten(0, 1), y.flatten(0, 1)).view(mask.shape) * mask).sum(1, keepdim=True)
     return d_out, loss.detach(), right
@@ -336,17 +341,18 @@ def _leaves(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]
     if type(module) is not nn.Sequential:
         yield name, module
         return
-    for key, part in module._modules.items():  # a part that comes twice is there twice
-        assert part is not None
-        yield from _leaves(part, f"{name}.{key}" if name else key)
+    for key, part in module.named_modules(remove_duplicate=False):  # a part that comes twice is there twice
+        if key and "." not in key:
+            yield from _leaves(part, f"{name}.{key}" if name else key)
 
 
 def _is_plain(module: nn.Module) -> bool:
     """Whether nothing but the layers' own forward is at work: no hooks, nothing frozen, shared or reparametrised."""
     parts = list(module.modules())
-    hooked = any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in parts)
-    own = [p for part in parts for p in part._parameters.values() if p is not None]
-    return not hooked and len(own) == len(set(own)) and all(p.requires_grad for p in own)
+    named = [part.named_parameters(recurse=False, remove_duplicate=False) for part in parts]
+    parameters = [parameter for pairs in named for _, parameter in pairs]
+    shared = len(parameters) > len(set(parameters))
+    return not shared and all(p.requires_grad for p in parameters) and not any(map(has_hooks, parts))
 
 
 def _plain(part: nn.Conv2d, *, first: bool) -> bool:

@@ -295,6 +295,7 @@ def cross_entropy(
     """The mean loss over a row's real samples, its gradient, and how many were right. Grid: rows."""
     k = tl.program_id(0).to(tl.int64)
     count = tl.load(counts + k)
+    divisor = tl.maximum(count, 1)  # an empty batch has no loss
     o = tl.arange(0, BO)
     total, right = 0.0, 0.0
     for first in range(0, B, BB):
@@ -309,9 +310,9 @@ def cross_entropy(
         own = tl.sum(tl.where(mine, z, 0.0), 1)
         total += tl.sum(tl.where(real, top + tl.log(s) - own, 0.0))
         right += tl.sum(tl.where(real & (tl.argmax(z, 1) == label), 1.0, 0.0))
-        d = (e / s[:, None] - tl.where(mine, 1.0, 0.0)) / count
+        d = (e / s[:, None] - tl.where(mine, 1.0, 0.0)) / divisor
         tl.store(d_logits + at, tl.where(real[:, None], d, 0.0), mask=mask)
-    tl.store(loss + k, total / count)
+    tl.store(loss + k, total / divisor)
     tl.store(hits + k, right)
 
 

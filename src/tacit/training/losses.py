@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor
 from torch.nn import functional
+
+from tacit.core.errors import StudyError
+
+Loss = Callable[[Tensor, Tensor], Tensor]  # a batch's outputs and targets -> each sample's loss, (B,)
 
 
 def losses(output: Tensor, y: Tensor, reduction: str = "none") -> Tensor:
@@ -14,6 +20,19 @@ def losses(output: Tensor, y: Tensor, reduction: str = "none") -> Tensor:
     if is_regression(output, y):
         return functional.mse_loss(output[..., 0], y, reduction=reduction)
     return functional.cross_entropy(output, y, reduction=reduction)
+
+
+def checked(loss: Loss) -> Loss:
+    """A loss of the user's own that refuses to return anything but one number per sample."""
+
+    def each(output: Tensor, y: Tensor) -> Tensor:
+        values = loss(output, y)
+        if values.shape != output.shape[:1]:
+            wanted, given = tuple(output.shape[:1]), tuple(values.shape)
+            raise StudyError(f"a loss must return one number per sample, {wanted}; it returned {given}")
+        return values
+
+    return each
 
 
 def hits(output: Tensor, y: Tensor) -> Tensor:

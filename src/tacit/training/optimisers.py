@@ -24,9 +24,9 @@ from tacit.core.errors import StudyError
 from tacit.core.fields import field_types
 from tacit.core.registry import Registered
 from tacit.core.rows import Rows, columns, join, pick, replaced  # noqa: F401  (columns is for the example above)
+from tacit.core.torch_private import step_adam
 
 Update = Callable[[Tensor, Tensor, Rows], tuple[Tensor, Rows]]
-LATE = 1e30  # a step by which beta^t is 0 for any beta below 1
 
 
 @dataclass(frozen=True)
@@ -200,15 +200,5 @@ class Adam(Optimiser, name="adam"):
     def lean(self, w: Tensor, g: Tensor, state: Rows) -> tuple[Tensor, Rows]:
         s1, s2 = 1 + self.beta1 * state["s1"].item(), 1 + self.beta2 * state["s2"].item()
         w, m, v = w.clone(), state["m"].clone(), state["v"].clone()
-        # torch's kernel for all of it. Told that this is a late step, it corrects no bias: the weights 1 / s have.
-        torch._fused_adam_(
-            *([w], [g.contiguous()], [m], [v], [], [torch.full((), LATE)]),
-            lr=self.lr,
-            beta1=1 - 1 / s1,
-            beta2=1 - 1 / s2,
-            weight_decay=0.0,
-            eps=self.eps,
-            amsgrad=False,
-            maximize=False,
-        )
+        step_adam(w, g, m, v, lr=self.lr, beta1=1 - 1 / s1, beta2=1 - 1 / s2, eps=self.eps)
         return w, {"m": m, "v": v, "s1": w.new_full((1, 1), s1), "s2": w.new_full((1, 1), s2)}

@@ -45,7 +45,22 @@ class Block:
 
     w: Tensor  # (K, P)
     work: Work
-    rule: Rule
+    rule: Rule | None  # None: the gradient is applied as it is
+    sent: Rows
+    mine: Rows
+    buffers: Rows
+    loss: Tensor  # (K, 1), summed over the samples seen
+    hits: Tensor  # (K, 1), likewise
+    seen: Tensor  # (K, 1)
+    seeds: Tensor | None = None  # (K,), for gradient functions that draw; zeros if left out
+
+
+@dataclass(frozen=True)
+class Trained:
+    """K rows after their last step."""
+
+    w: Tensor  # (K, P)
+    work: Work
     sent: Rows
     mine: Rows
     buffers: Rows
@@ -53,16 +68,60 @@ class Block:
     hits: Tensor  # (K, 1), likewise
     seen: Tensor  # (K, 1)
 
+    @classmethod
+    def of(cls, block: Block) -> Trained:
+        return cls(
+            w=block.w,
+            work=block.work,
+            sent=block.sent,
+            mine=block.mine,
+            buffers=block.buffers,
+            loss=block.loss,
+            hits=block.hits,
+            seen=block.seen,
+        )
+
+
+def begin_work(
+    w: Tensor,
+    optimiser: Optimiser,
+    start: Rows | None = None,
+    *,
+    samples: Tensor | None = None,
+    epochs: Tensor | None = None,
+    full_gradient: Tensor | None = None,
+) -> Work:
+    """The work on rows w (K, P) before its first step; `start` is the optimiser's state, if not its first one."""
+    zero = w.new_zeros(len(w), 1)
+    return Work(
+        steps=zero,
+        lr=optimiser.lr,  # type: ignore[arg-type]  # a column, as all its float fields are
+        samples=zero if samples is None else samples,
+        optimiser=optimiser,
+        state=optimiser.init(w) if start is None else start,
+        full_gradient=full_gradient,
+        epochs=epochs,
+    )
+
+
+def seeded(block: Block) -> Block:
+    """The block with a seed for every row."""
+    if block.seeds is not None:
+        return block
+    return replace(block, seeds=torch.zeros(len(block.w), dtype=torch.int64, device=block.w.device))
+
 
 def train(block: Block, plans: Sequence[Plan], x: Tensor, y: Tensor, gradient: GradientFunction) -> Block:
     """Takes every row through its plan. Row k's batches are the samples of (x, y) that `plans[k]` names."""
     order = sorted(range(len(plans)), key=lambda k: -len(plans[k]))
     plans = [plans[k] for k in order]
+    block = seeded(block)
     block = pick(block, torch.tensor(order, device=block.w.device)) if len(order) > 1 else block
     finished, done = [], 0
     while len(plans):
         until = len(plans[-1])  # the least work left in the block
-        block = _take_steps(block, [plan[done:until] for plan in plans], x, y, gradient)
+        steps = torch.arange(done, until, device=block.w.device)
+        block = _take_steps(block, [plan[done:until] for plan in plans], steps, (x, y), gradient)
         going = sum(len(plan) > until for plan in plans)
         finished.append(pick(block, slice(going, len(plans))) if going else block)
         block, plans, done = head(block, going) if going else block, plans[:going], until
@@ -70,15 +129,21 @@ def train(block: Block, plans: Sequence[Plan], x: Tensor, y: Tensor, gradient: G
     return pick(result, torch.tensor(order).argsort().to(result.w.device)) if len(order) > 1 else result
 
 
-def _take_steps(block: Block, plans: Sequence[Plan], x: Tensor, y: Tensor, gradient: GradientFunction) -> Block:
+def _take_steps(
+    block: Block, plans: Sequence[Plan], steps: Tensor, samples: tuple[Tensor, Tensor], gradient: GradientFunction
+) -> Block:
     """As many steps as every row has a batch for. This is the hot path: what is not the step's own maths waits."""
     w, buffers, work = block.w, block.buffers, block.work
+    rule, seeds = block.rule, block.seeds
+    assert seeds is not None
     update = lean_update(work.optimiser, w)
     tally: list[tuple[Tensor, Tensor, Counts]] = []
-    for batches in zip(*plans, strict=True):
-        batch = gather(x, y, batches)
-        found = gradient(w, buffers, batch)
-        g = block.rule.correct(found.g, w, block.sent, block.mine, work)
+    for step, *batches in zip(steps.unbind(), *plans, strict=True):
+        batch = gather(*samples, batches)
+        found = gradient(w, buffers, batch, seeds, step)
+        g = found.g
+        if rule is not None:
+            g = rule.correct(g, w, block.sent, block.mine, work)
         check_gradient(g, w)
         w, state = update(w, g, work.state)
         work = replace(work, steps=work.steps + 1, state=state)

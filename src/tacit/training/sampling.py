@@ -1,0 +1,112 @@
+"""How the batches of a row's local steps are drawn from its samples.
+
+>>> draw = torch.Generator().manual_seed(0)
+>>> [len(batch) for batch in Epochs().batches(torch.arange(5), 2, 2, draw)]
+[2, 2, 1, 2, 2, 1]
+>>> len(Poisson().batches(torch.arange(5), 2, 2, draw))
+6
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit.core.errors import StudyError, shown
+from tacit.core.registry import Registered, import_object
+from tacit.training.batches import Packed, pack_epochs, pack_plan, plan_epochs
+
+
+@dataclass(frozen=True)
+class Sampling(Registered, family="samplings", home="tacit.training.sampling"):
+    """Base of the ways to draw batches."""
+
+    @abstractmethod
+    def batches(
+        self, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
+    ) -> Sequence[Tensor]:
+        """One index tensor per step, of the samples that `shard` names; a batch may be empty.
+
+        `batch_size` is None where all samples are one batch.
+        """
+
+    def packed(self, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator) -> Packed:
+        """The same batches as one matrix, for steps that are captured."""
+        return pack_plan(self.batches(shard, epochs, batch_size, generator))
+
+
+@dataclass(frozen=True)
+class Epochs(Sampling, name="epochs"):
+    """Shuffled passes over the samples, cut into batches; the last, short one of a pass is kept."""
+
+    def batches(
+        self, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
+    ) -> Sequence[Tensor]:
+        return plan_epochs(shard, epochs, batch_size, generator)
+
+    def packed(self, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator) -> Packed:
+        return pack_epochs(shard, epochs, batch_size, generator)
+
+
+@dataclass(frozen=True)
+class Poisson(Sampling, name="poisson"):
+    """Each sample joins each step's batch by itself, with probability batch_size / samples; a batch may be empty.
+
+    There are as many steps as batches of that size in so many passes. It is what the analysis of private training
+    by subsampling assumes (Abadi et al., 2016).
+    """
+
+    def batches(
+        self, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
+    ) -> Sequence[Tensor]:
+        count = len(shard)
+        if not count:
+            return ()
+        if batch_size is None or batch_size >= count:
+            return (shard,) * epochs
+        steps = epochs * math.ceil(count / batch_size)
+        return tuple(self._joined(shard, batch_size / count, generator) for _ in range(steps))
+
+    def _joined(self, shard: Tensor, probability: float, generator: torch.Generator) -> Tensor:
+        draws = torch.rand(len(shard), generator=generator, dtype=torch.float64)
+        places = (draws < probability).nonzero()[:, 0]
+        return shard[places.to(shard.device)]
+
+
+@dataclass(frozen=True)
+class Function(Sampling, name="function"):
+    """Your own Python function, by import path: called with (shard, epochs, batch_size, generator).
+
+    It returns a sequence of index tensors, one per step, each of samples that the shard has.
+    """
+
+    path: str
+
+    def batches(
+        self, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
+    ) -> Sequence[Tensor]:
+        drawn = import_object(self.path)(shard, epochs, batch_size, generator)
+        if isinstance(drawn, str) or not isinstance(drawn, Sequence):
+            raise StudyError(f"{self.path}: expected a sequence of index tensors, got {shown(drawn)}")
+        return tuple(self._checked(batch, step, shard) for step, batch in enumerate(drawn))
+
+    def _checked(self, given: Any, step: int, shard: Tensor) -> Tensor:
+        where = f"{self.path}: batch {step}"
+        if not isinstance(given, Tensor) or given.dim() != 1 or given.dtype not in (torch.int32, torch.int64):
+            raise StudyError(f"{where}: expected a tensor of whole numbers in one dimension, got {_named(given)}")
+        batch: Tensor = given.to(shard)
+        if not torch.isin(batch, shard).all():
+            raise StudyError(f"{where}: names samples that are not in the shard; take them from it: shard[places]")
+        return batch
+
+
+def _named(batch: Any) -> str:
+    if isinstance(batch, Tensor):
+        return f"{str(batch.dtype).removeprefix('torch.')} of shape {tuple(batch.shape)}"
+    return shown(batch)
