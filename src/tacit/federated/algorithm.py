@@ -49,6 +49,7 @@ class Algorithm(Registered, family="algorithms", home="tacit.federated.algorithm
     sends: ClassVar[tuple[str, ...]] = ("x",)  # the server entries that are broadcast
     local_work: ClassVar[LocalWork | None] = None  # set where the method leaves no choice
     needs_rows: ClassVar[bool] = False  # aggregate looks at single messages: no secure sum, no central noise
+    totals: ClassVar[tuple[str, ...]] = ()  # the message's entries that aggregate wants the plain sum of
     combines: ClassVar[bool] = True  # aggregate goes through the study's combiner
     whole_updates: ClassVar[bool] = True  # x + dx is a client's model
 
@@ -82,7 +83,7 @@ class Algorithm(Registered, family="algorithms", home="tacit.federated.algorithm
         return {"dx": w - sent["x"]}, mine
 
     def settle(self, old: Rows, mine: Rows, arrived: Rows) -> Rows:
-        """The memory to keep where the wire changed the message: the old one, the next, what arrived or will."""
+        """The memory to keep where the message goes through a wire: from the old one, the next, what arrives or will."""
         return mine
 
     def aggregate(self, server: Server, cohort: Cohort) -> Server:

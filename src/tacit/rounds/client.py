@@ -1,220 +1,331 @@
-"""The clients' side of a round: local work on rows, and the models that clients keep for themselves."""
+"""A client's half of a round: local work, the message, its way onto the wire, and the memory to keep.
+
+All of it is a function of what a client is given: the run's settings, what the server sent, its memory, its batches and
+a row trainer. K simulated clients and one deployed client make the same call:
+
+    take_part = start -> finish -> transmit
+
+A simulation calls the three apart, so that a GPU can be busy in between, and so that attackers can lie before the wire.
+The memory that comes out is kept once the server has accepted the reply; a reply that is lost changes nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tacit.core.errors import StudyError
 from tacit.core.rows import Rows, columns, join, pick, replaced
-from tacit.core.seeds import generator, numpy_generator
+from tacit.core.seeds import derive, generator
 from tacit.core.vectors import pack
 from tacit.federated.algorithm import Algorithm
-from tacit.federated.algorithms.fedavg import FedAvg
-from tacit.models.model import make_module
-from tacit.simulation.state import RunState, broadcast, client_view, memory_of
-from tacit.study.study import Run
-from tacit.training.batches import Packed, Plan, Samples, gather, pack_epochs, plan_epochs
-from tacit.training.gradients import GradientFunction
-from tacit.training.trainer import Block, Work, train
+from tacit.federated.client_side import client_class
+from tacit.federated.cohort import weighted
+from tacit.federated.wire.stage import BUFFERS, message_bytes, rows_of
+from tacit.rounds.inbox import stacked
+from tacit.study.run import Run
+from tacit.training.optimisers import Optimiser
+from tacit.training.row_trainer import Batches, RowTrainer, Trained
+from tacit.training.sampling import Epochs
 
-if TYPE_CHECKING:
-    from tacit.simulation.kinds.horizontal import Simulation
-
-Job = tuple[RunState, int]  # a run's client
-Passes = tuple[Tensor, int, int | None, torch.Generator]  # samples, epochs, batch size and their order
-FULL = 512  # samples of a full gradient that are taken at a time on a GPU
+PLAIN_PASSES = Epochs()
 
 
 @dataclass(frozen=True)
-class Reply:
-    """What a client gives back after its local work; every tensor has one row."""
+class Memory:
+    """What a client remembers between rounds."""
 
+    method: Rows = field(default_factory=dict)  # the algorithm's, such as SCAFFOLD's c_k
+    wire: Rows = field(default_factory=dict)  # "0 dx" is that of the first stage for the entry dx
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A client in one round."""
+
+    run: Run
     client: int
-    message: Rows
-    memory: Rows
-    samples: Tensor
-    steps: Tensor
-    loss: Tensor
-    hits: Tensor  # the share of hits, or the mean squared error
-    figures: tuple[int, float, float] = (0, 0.0, 0.0)  # steps, loss and hits as numbers
+    round: int  # the first is 0
+    shard: Tensor  # its training samples, as indices into the trainer's
+    initial: Tensor  # (P,), the global parameters before the first round
+    memory: Memory = field(default_factory=Memory)
+    own_start: Tensor | None = None  # (1, P), in place of what was sent
 
-
-def chosen_for(run: Run, turn: int) -> list[int]:
-    """The clients of a round, the first of which is 0."""
-    return run.selection.choose(turn, run.clients, numpy_generator(run.seed, "selection", turn))
-
-
-def choose(state: RunState) -> tuple[list[int], list[int]]:
-    """The clients of this round, and those of them whose replies will not be lost."""
-    run, turn = state.run, state.round
-    chosen = chosen_for(run, turn)
-    if not run.dropout:
-        return chosen, chosen
-    lost = {k for k in chosen if numpy_generator(run.seed, "dropout", k, turn).random() < run.dropout}
-    return chosen, [k for k in chosen if k not in lost]
+    def seed(self, purpose: str) -> int:
+        return derive(self.run.seed, purpose, self.client, self.round)
 
 
 @dataclass(frozen=True)
 class Started:
     """Local work on its way: on a GPU it may still be going on."""
 
-    jobs: Sequence[Job]
+    seats: Sequence[Seat]
     view: Algorithm
-    done: Block
+    trained: Trained
     steps: list[int]
 
 
-def work(simulation: Simulation, jobs: Sequence[Job]) -> list[Reply | None]:
-    """The local work of these clients; one without a step gives no reply."""
-    return replies_of(start(simulation, jobs))
+@dataclass(frozen=True)
+class Draft:
+    """What a client would send if there were no wire; every tensor has one row."""
+
+    client: int
+    message: Rows
+    memory: Rows  # the method's next one
+    samples: Tensor
+    steps: Tensor
+    loss: Tensor
+    hits: Tensor  # the share of hits, or the mean squared error
+    figures: tuple[int, float, float] = (0, 0.0, 0.0)  # steps, loss and hits as numbers
+    honest: bool = True  # the memory follows what arrives; a liar's does not
 
 
-def start(simulation: Simulation, jobs: Sequence[Job], gradient: GradientFunction | None = None) -> Started:
-    """Sets these clients to work; with a gradient function of its own, beside other clients."""
-    states = [state for state, _ in jobs]
-    sent = join([broadcast(state, client) for state, client in jobs])
-    mine = join([memory_of(state, client) for state, client in jobs])
-    view = client_view(states, sent["x"])
-    w, mine, begun = view.begin(sent, mine)
-    if any(state.run.initial == "different" and not state.round for state in states):
-        w = join([_start(simulation, job, w[k : k + 1]) for k, job in enumerate(jobs)])
-    buffers = join([pick(state.buffers, None) for state in states])
-    own = gradient or simulation.gradient
-    with nullcontext() if gradient else simulation.seeded(states[0], "training", jobs[0][1]):
-        full = _full_gradients(simulation, jobs, sent["x"], buffers, own) if view.needs_full_gradient else None
-        task = _work_of(jobs, w, begun, full)
-        block = Block(w, task, view, sent, mine, buffers, *[torch.zeros_like(task.steps)] * 3)
-        samples = simulation.pool.train
-        if simulation.trainer:
-            packed = [simulation.plans.take(state, client) for state, client in jobs]
-            return Started(jobs, view, simulation.trainer.train(block, packed), [len(plan) for plan in packed])
-        plans = [plan_of(job, simulation.device) for job in jobs]
-        done = train(block, plans, samples.x, samples.y, own)
-    return Started(jobs, view, done, [len(plan) for plan in plans])
+@dataclass(frozen=True)
+class Reply:
+    """What reaches the server; every tensor has one row. Under a sum, columns of single clients are not sent."""
+
+    client: int
+    round: int
+    message: Rows
+    samples: Tensor | None = None
+    steps: Tensor | None = None
+    loss: Tensor | None = None
 
 
-def personal_model(simulation: Simulation, state: RunState, client: int) -> tuple[Tensor, Rows]:
+@dataclass(frozen=True)
+class Finished:
+    """A client's round: the reply, and what stays with the client."""
+
+    reply: Reply
+    memory: Memory  # to be kept once the reply is accepted
+    figures: tuple[int, float, float]
+    bytes: int  # of the reply
+
+    @property
+    def client(self) -> int:
+        return self.reply.client
+
+
+def take_part(
+    seats: Sequence[Seat],
+    sent: Rows,
+    batches: Sequence[Batches],
+    trainer: RowTrainer,
+    buffers: Rows | None = None,
+) -> list[Finished | None]:
+    """A round of these clients, a row each; one without a step gives no reply."""
+    drafts = finish(start(seats, sent, batches, trainer, buffers))
+    finished: list[Finished | None] = []
+    for seat, draft in zip(seats, drafts, strict=True):
+        memories = {seat.client: remembered(seat)}
+        finished.append(transmit(seat.run, seat.round, [draft], memories.__getitem__)[0] if draft else None)
+    return finished
+
+
+def client_view(algorithms: Sequence[Algorithm], like: Tensor) -> Algorithm:
+    """The client's side of these algorithms, one row each, with columns for float fields."""
+    return columns(algorithms, client_class(type(algorithms[0])), like)
+
+
+def plan_batches(run: Run, client: int, round: int, shard: Tensor, trainer: RowTrainer) -> Batches:
+    """The samples of each local step that a client takes in a round; `shard` are its training samples."""
+    order = generator(run.seed, "batches", client, round)
+    batches = trainer.plan(run.sampling, shard, run.epochs_of(client), run.batch_size_of(client), order)
+    return batches.first(run.behaviour.steps(len(batches), run.seed, client, round))
+
+
+def remembered(seat: Seat) -> Memory:
+    """The client's memory; before its first round, a new one."""
+    if seat.memory.method:
+        return seat.memory
+    x = seat.initial[None]
+    return replace(seat.memory, method=client_view([seat.run.algorithm], x).client_init(x))
+
+
+def start(
+    seats: Sequence[Seat],
+    sent: Rows,
+    batches: Sequence[Batches],
+    trainer: RowTrainer,
+    buffers: Rows | None = None,
+) -> Started:
+    """Sets these clients to work."""
+    view = client_view([seat.run.algorithm for seat in seats], sent["x"])
+    memory = join([remembered(seat).method for seat in seats])
+    w, memory, begun = view.begin(sent, memory)
+    trained = trainer.train(
+        _first_parameters(seats, w),
+        batches,
+        rule=view,
+        optimiser=scheduled([(seat.run, seat.round) for seat in seats], w),
+        start=begun,
+        sent=sent,
+        mine=memory,
+        buffers=buffers,
+        samples=w.new_tensor([[len(seat.shard)] for seat in seats]),
+        epochs=w.new_tensor([[seat.run.epochs_of(seat.client)] for seat in seats]),
+        full_of=[seat.shard for seat in seats] if view.needs_full_gradient else None,
+        seeds=[seat.seed("training") for seat in seats],
+    )
+    return Started(seats, view, trained, [len(steps) for steps in batches])
+
+
+def finish(started: Started) -> list[Draft | None]:
+    """What the clients would send, once the work is done; of one without a step, nothing."""
+    trained = started.trained
+    message, memory = started.view.finish(trained.w, trained.sent, trained.mine, trained.work)
+    if taken := set(BUFFERS) & message.keys():
+        raise StudyError(f"a message has no entry {taken.pop()!r} of its own: that name is the model's buffers'")
+    message = {**message, **pack(trained.buffers)}
+    seen = trained.seen.clamp(min=1)  # a client whose batches were all empty has no loss
+    loss, hits, work = trained.loss / seen, trained.hits / seen, trained.work
+    together = Draft(-1, message, memory, work.samples, work.steps, loss, hits)
+    figures = torch.cat([loss, hits], 1).tolist()
+    drafts: list[Draft | None] = []
+    for row, (seat, steps, pair) in enumerate(zip(started.seats, started.steps, figures, strict=True)):
+        draft = pick(together, slice(row, row + 1)) if len(started.seats) > 1 else together
+        drafts.append(replace(draft, client=seat.client, figures=(steps, *pair)) if steps else None)
+    return drafts
+
+
+def transmit(
+    run: Run, round: int, drafts: Sequence[Draft], recall: Callable[[int], Memory]
+) -> list[Finished]:
+    """The wire's client side, for drafts of one run: what travels, and the memories by what arrives."""
+    if not run.wire:
+        return [_sent_as_it_is(draft, round) for draft in drafts]
+    stacks = {name: stacked([draft.message[name] for draft in drafts]) for name in drafts[0].message}
+    crossing = _Crossing(run, round, drafts, [recall(draft.client) for draft in drafts])
+    message, arrived = crossing.cross(stacks)
+    finished = []
+    for row, draft in enumerate(drafts):
+        rows = slice(row, row + 1)
+        method = crossing.settled(row, pick(arrived, rows)) if draft.memory else {}
+        memory = Memory(method, {name: kept[rows].clone() for name, kept in crossing.kept.items()})
+        reply = Reply(draft.client, round, pick(message, rows))
+        if not crossing.summed:
+            reply = replace(reply, samples=draft.samples, steps=draft.steps, loss=draft.loss)
+        entering = pick(crossing.entering, rows) if crossing.summed else draft.message
+        size = message_bytes(entering, run.wire)
+        finished.append(Finished(reply, memory, draft.figures, size))
+    return finished
+
+
+class _Crossing:
+    """Drafts of one run on their way through the stages, a row each."""
+
+    def __init__(
+        self, run: Run, round: int, drafts: Sequence[Draft], memories: Sequence[Memory]
+    ) -> None:
+        self.run, self.round, self.drafts, self.memories = run, round, drafts, memories
+        self.kept: Rows = {}  # the stages' next memories
+        self.debts: Rows = {}  # by entry, how much more is owed than before
+        self.summed = run.wire[-1].summed
+        self.entering: Rows = {}  # the sum
+
+    def cross(self, message: Rows) -> tuple[Rows, Rows]:
+        """What travels; and what the server reads of it, or will, were it to look at single messages."""
+        passing = {name: rows for name, rows in message.items() if name in BUFFERS}
+        travelling = {name: rows for name, rows in message.items() if name not in BUFFERS}
+        readable = [stage for stage in self.run.wire if not stage.summed]
+        for place in range(len(readable)):
+            travelling = self._through(place, travelling)
+        arrived = travelling
+        for stage in reversed(readable):
+            arrived = stage.server(arrived)
+        arrived = {name: arrived[name] + self.debts.get(name, 0) for name in rows_of(message)}
+        if self.summed:
+            self.entering = self._weighted({**passing, **travelling})
+            return self._through(len(readable), self.entering), arrived
+        return {**passing, **travelling}, arrived
+
+    def settled(self, row: int, arrived: Rows) -> Rows:
+        """The method's next memory: by what the server gets, or it would count otherwise than the client."""
+        draft = self.drafts[row]
+        if not draft.honest:
+            return draft.memory
+        view = client_view([self.run.algorithm], draft.samples)
+        return view.settle(self.memories[row].method, draft.memory, arrived)
+
+    def _through(self, place: int, message: Rows) -> Rows:
+        """The messages after one stage."""
+        stage = self.run.wire[place]
+        old = join([self._stage_memory(place, row, message) for row in range(len(self.drafts))])
+        clients = [draft.client for draft in self.drafts]
+        seeds = [derive(self.run.seed, "wire", place, client, self.round) for client in clients]
+        message, new = stage.client(message, old, seeds)
+        self.kept |= {f"{place} {name}": rows for name, rows in new.items()}
+        before, after = stage.owed(old), stage.owed(new)
+        for name, rows in after.items():
+            self.debts[name] = self.debts.get(name, 0) + (rows - before[name])
+        return message
+
+    def _stage_memory(self, place: int, row: int, message: Rows) -> Rows:
+        """What the stage remembers of this client; before its first message, a new memory."""
+        wire = self.memories[row].wire
+        fresh = self.run.wire[place].init(pick(message, slice(row, row + 1)))
+        return {name: wire.get(f"{place} {name}", rows) for name, rows in fresh.items()}
+
+    def _weighted(self, message: Rows) -> Rows:
+        """As a sum needs them: it cannot weight afterwards."""
+        algorithm = self.run.algorithm
+        samples = join([draft.samples for draft in self.drafts])
+        weight = samples if algorithm.weights == "samples" else samples.new_ones(samples.shape)
+        losses = join([draft.loss for draft in self.drafts])
+        return weighted(message, weight, losses, algorithm.totals)
+
+
+def _sent_as_it_is(draft: Draft, round: int) -> Finished:
+    reply = Reply(draft.client, round, draft.message, draft.samples, draft.steps, draft.loss)
+    return Finished(reply, Memory(draft.memory), draft.figures, message_bytes(draft.message, ()))
+
+
+def personal_model(
+    seat: Seat, sent: Rows, buffers: Rows, trainer: RowTrainer
+) -> tuple[Tensor, Rows]:
     """The model that a client uses itself, and its buffers: fine-tuned on its own data if the study says so."""
-    sent = broadcast(state, client)
-    row = client_view([state], sent["x"]).personal(sent, memory_of(state, client))
-    epochs = state.run.fine_tuning
+    view = client_view([seat.run.algorithm], sent["x"])
+    row = view.personal(sent, remembered(seat).method)
+    epochs = seat.run.fine_tuning
     if not epochs:
-        return row[0], state.buffers
-    order = generator(state.run.seed, "fine-tuning", client, state.round)
-    passes = (state.train[client], epochs, state.run.batch_size_of(client), order)
-    return fit(simulation, state, row, passes, simulation.pool.train, f"fine-tuning {client}")
+        return row[0], buffers
+    order = generator(seat.run.seed, "fine-tuning", seat.client, seat.round)
+    batch_size = seat.run.batch_size_of(seat.client)
+    batches = trainer.plan(PLAIN_PASSES, seat.shard, epochs, batch_size, order)
+    seed = derive(seat.run.seed, f"fine-tuning {seat.client}", 0, seat.round)
+    return fit(seat.run, seat.round, (row, buffers), batches, trainer, seed)
 
 
 def fit(
-    simulation: Simulation, state: RunState, row: Tensor, passes: Passes, data: Samples, name: str
+    run: Run, round: int, model: tuple[Tensor, Rows], batches: Batches, trainer: RowTrainer, seed: int
 ) -> tuple[Tensor, Rows]:
-    """Plain training of one row, without the method's correction: fine-tuning, pre-training, distillation."""
-    view: Any = columns([FedAvg()], Algorithm, row)
-    buffers = pick(state.buffers, None)
-    with simulation.seeded(state, name, 0):
-        task = _work_of([(state, 0)], row, None)
-        block = Block(row, task, view, {"x": row}, {}, buffers, *[torch.zeros_like(task.steps)] * 3)
-        if simulation.trainer and data is simulation.trainer.samples:
-            done = simulation.trainer.train(block, [pack_epochs(*passes)])
-        else:
-            plan = plan_epochs(passes[0].to(data.x.device), *passes[1:])
-            done = train(block, [plan], data.x, data.y, simulation.gradient)
-    return done.w[0], {name: value[0] for name, value in done.buffers.items()}
+    """Plain training of one row (1, P), without the method's correction: fine-tuning, pre-training, distillation."""
+    row, buffers = model
+    trained = trainer.train(
+        row,
+        [batches],
+        optimiser=scheduled([(run, round)], row),
+        buffers=pick(buffers, None),
+        seeds=[seed],
+    )
+    return trained.w[0], {name: value[0] for name, value in trained.buffers.items()}
 
 
-def _work_of(jobs: Sequence[Job], w: Tensor, begun: Rows | None, full: Tensor | None = None) -> Work:
-    """The work before its first step."""
-    states = [state for state, _ in jobs]
-    optimiser: Any = columns([state.run.optimiser for state in states], type(states[0].run.optimiser), w)
-    factors = [[state.run.schedule.factor_at(state.round)] for state in states]
-    optimiser = replaced(optimiser, lr=optimiser.lr * w.new_tensor(factors))
-    samples = w.new_tensor([[len(state.train[client])] for state, client in jobs])
-    epochs = w.new_tensor([[state.run.epochs_of(client)] for state, client in jobs])
-    start = optimiser.init(w) if begun is None else begun
-    return Work(torch.zeros_like(samples), optimiser.lr, samples, optimiser, start, full, epochs)
+def scheduled(turns: Sequence[tuple[Run, int]], w: Tensor) -> Optimiser:
+    """The optimisers of these runs as columns, at the learning rates of their rounds."""
+    optimisers = [run.optimiser for run, _ in turns]
+    rule: Any = columns(optimisers, type(optimisers[0]), w)
+    factors = [[run.schedule.factor_at(round)] for run, round in turns]
+    view: Optimiser = replaced(rule, lr=rule.lr * w.new_tensor(factors))
+    return view
 
 
-def replies_of(started: Started) -> list[Reply | None]:
-    """What comes back, once the work is done."""
-    jobs, view, done = started.jobs, started.view, started.done
-    message, memory = view.finish(done.w, done.sent, done.mine, done.work)
-    if taken := {"buffers", "counters"} & message.keys():
-        raise StudyError(f"a message has no entry {taken.pop()!r} of its own: that name is the model's buffers'")
-    loss, hits = done.loss / done.seen, done.hits / done.seen
-    steps, samples = done.work.steps, done.work.samples
-    together = Reply(-1, {**message, **pack(done.buffers)}, memory, samples, steps, loss, hits)
-    figures = torch.cat([loss, hits], 1).tolist()
-    alone = [pick(together, slice(k, k + 1)) for k in range(len(jobs))] if len(jobs) > 1 else [together]
-    named = zip(alone, jobs, started.steps, figures, strict=True)
-    return [
-        replace(reply, client=client, figures=(count, *figure)) if count else None
-        for reply, (_, client), count, figure in named
-    ]
-
-
-def plan_of(job: Job, device: torch.device | None = None) -> Plan:
-    """The client's batches of this round."""
-    state, client = job
-    passes = passes_of(state, client, state.round)
-    plan = plan_epochs(passes[0] if device is None else passes[0].to(device), *passes[1:])
-    return plan[: state.run.behaviour.steps(len(plan), state.run.seed, client, state.round)]
-
-
-def passes_of(state: RunState, client: int, turn: int) -> Passes:
-    """What the client goes through in a round, the first of which is 0."""
-    run, order = state.run, generator(state.run.seed, "batches", client, turn)
-    return state.train[client], run.epochs_of(client), run.batch_size_of(client), order
-
-
-class PlansAhead:
-    """Packed plans, made while the GPU is busy with the round before."""
-
-    def __init__(self) -> None:
-        self.made: dict[tuple[str, int, int], Packed] = {}
-
-    def take(self, state: RunState, client: int) -> Packed:
-        """The client's batches of this round."""
-        return self.made.pop((state.id, client, state.round), None) or self._make(state, client, state.round)
-
-    def prepare(self, states: Sequence[RunState]) -> None:
-        """The plans of the round after this one."""
-        self.made = {
-            (state.id, client, state.round + 1): self._make(state, client, state.round + 1)
-            for state in states
-            if state.round + 1 < state.run.rounds
-            for client in chosen_for(state.run, state.round + 1)
-        }
-
-    def _make(self, state: RunState, client: int, turn: int) -> Packed:
-        plan = pack_epochs(*passes_of(state, client, turn))
-        return plan.first(state.run.behaviour.steps(len(plan), state.run.seed, client, turn))
-
-
-def _start(simulation: Simulation, job: Job, w: Tensor) -> Tensor:
-    """Where the client begins: at its own random weights in the first round, if the study wants different ones."""
-    state, client = job
-    if state.run.initial != "different" or state.round > 0:
+def _first_parameters(seats: Sequence[Seat], w: Tensor) -> Tensor:
+    if all(seat.own_start is None for seat in seats):
         return w
-    module = make_module(state.run.model, simulation.shape, simulation.width, state.run.seed, "client", client)
-    return simulation.layout.flatten(module).to(w)[None]
-
-
-def _full_gradients(
-    simulation: Simulation, jobs: Sequence[Job], x: Tensor, buffers: Rows, gradient: GradientFunction
-) -> Tensor:
-    samples, parts = simulation.pool.train, [state.train[client] for state, client in jobs]
-    if simulation.trainer is None:
-        return gradient(x, buffers, gather(samples.x, samples.y, [part.to(x.device) for part in parts])).g
-    total = torch.zeros_like(x)
-    counts = x.new_tensor([[max(len(part), 1)] for part in parts])
-    for first in range(0, max(map(len, parts)), FULL):  # the mean over all samples is the mean of parts, weighted
-        some = [part[first : first + FULL] for part in parts]
-        sizes = x.new_tensor([[len(part)] for part in some])
-        total += gradient(x, buffers, samples.batch(some)).g * (sizes / counts)
-    return total
+    starts = [w[row : row + 1] if seat.own_start is None else seat.own_start for row, seat in enumerate(seats)]
+    return join([start.to(w) for start in starts])

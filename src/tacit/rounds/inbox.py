@@ -6,32 +6,29 @@ A large cohort's messages would otherwise be held twice, as rows and as the matr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from tacit.core.rows import Rows
-from tacit.rounds.client import Reply
 
 
 class Inbox:
-    """Takes at most so many replies, one row each; None where they come in blocks, and lie in a matrix already."""
+    """Takes at most so many messages, one row each; None where they come in blocks, and lie in a matrix already."""
 
     def __init__(self, most: int | None) -> None:
-        self.most, self.replies, self.matrices = most, list[Reply](), Rows()
+        self.most, self.count, self.matrices = most, 0, Rows()
 
-    def take(self, reply: Reply) -> None:
-        """Adds a reply; its message moves into the matrices."""
+    def take(self, message: Rows) -> Rows:
+        """The message, moved into the matrices."""
         if self.most is None:
-            self.replies.append(reply)
-            return
-        for name, row in reply.message.items():
+            return message
+        for name, row in message.items():
             if name not in self.matrices:
                 self.matrices[name] = row.new_empty((self.most, *row.shape[1:]))
-        place = len(self.replies)
-        rows = {name: self.matrices[name][place : place + 1].copy_(row) for name, row in reply.message.items()}
-        self.replies.append(replace(reply, message=rows))
+        rows = slice(self.count, self.count + 1)
+        self.count += 1
+        return {name: self.matrices[name][rows].copy_(row) for name, row in message.items()}
 
 
 def stacked(rows: Sequence[Tensor]) -> Tensor:

@@ -1,172 +1,129 @@
-"""The server's side of a round: what arrives, what is made of it, and what is learnt from public data."""
+"""The server's half of a round: validate, the wire's server side, the cohort, aggregate, and the next state.
+
+It is a function of the run's settings, the server's state and the replies. It sees messages or, behind a stage that
+sums, one sum of them. What it accepted it says; the clients keep their memories by that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from tacit.core.errors import StudyError
-from tacit.core.rows import Rows, join, pick
-from tacit.core.seeds import derive, generator
+from tacit.core.rows import Rows, pick
+from tacit.core.seeds import numpy_generator
 from tacit.core.vectors import pack, unpack
 from tacit.federated.algorithm import Server
-from tacit.federated.cohort import Cohort, in_order
-from tacit.federated.wire.stage import BUFFERS, rows_of
-from tacit.rounds.client import Passes, Reply, fit
+from tacit.federated.cohort import Cohort, SummedCohort, in_order
+from tacit.federated.wire.stage import BUFFERS, Stage
+from tacit.rounds.client import Reply
 from tacit.rounds.inbox import stacked
-from tacit.simulation.metrics import losses_of_updates
-from tacit.simulation.state import RunState, client_view, memory_of
-from tacit.training.batches import Samples
+from tacit.study.run import Run
 
-if TYPE_CHECKING:
-    from tacit.simulation.kinds.horizontal import Simulation
+Losses = Callable[[Tensor, int], Tensor]  # dx rows (K, P), sample size -> loss (K, 1)
 
 
-def aggregate(simulation: Simulation, state: RunState, replies: list[Reply], missing: list[int]) -> bool:
-    """Commits the server's next state and the memories of those who replied; False if it is not finite."""
-    algorithm, wire_memory = state.run.algorithm, dict[int, Rows]()
-    replies = sorted(replies, key=lambda reply: reply.client)
-    cohort = _cohort(simulation, state, replies, missing, wire_memory)
-    server = algorithm.aggregate(state.server, cohort)
-    if not isinstance(server, Mapping) or getattr(server.get("x"), "shape", None) != state.initial.shape:
-        size = simulation.layout.size
-        raise StudyError(f"{algorithm.name}.aggregate must return the server's state, with x of {size}")
-    packed = {name: rows for name, rows in cohort.messages.items() if name in BUFFERS}
-    entries = {name: cohort.mean(name) if name == "buffers" else rows[0] for name, rows in packed.items()}
-    buffers = unpack(entries, state.buffers)
-    parts = [part for part in [*server.values(), *buffers.values()] if isinstance(part, Tensor)]
-    if not all(bool(torch.isfinite(part).all()) for part in parts):
-        return False
-    before, state.server, state.buffers = state.server, server, buffers
-    if state.run.distillation:
-        distil(simulation, state, before["x"], cohort)
-    state.server = projected(state.server, state.run.radius)
-    kept = {reply.client: _settled(state, reply, cohort, wire_memory) for reply in replies if reply.memory}
-    state.remember(kept, wire_memory)
-    return True
+@dataclass(frozen=True)
+class ServerState:
+    """Where a run's server stands between two rounds."""
+
+    server: Server  # "x" is the global model
+    buffers: Rows
+    round: int = 0
 
 
-def _settled(state: RunState, reply: Reply, cohort: Cohort, wire_memory: dict[int, Rows]) -> Rows:
-    """The client's next memory. Where the wire rounds, it goes by what the server got, and will still get."""
-    if not state.run.wire or reply.client in state.attackers:
-        return reply.memory
-    place = cohort.ids.index(reply.client)
-    old, new = (known.get(reply.client, {}) for known in (state.wire_memory, wire_memory))
-    arrived = {}
-    for name in rows_of(reply.message):
-        stages = [f"{k} {name}" for k in range(len(state.run.wire)) if f"{k} {name}" in new]
-        owed = [new[key] - old.get(key, 0) for key in stages]
-        arrived[name] = cohort.messages[name][place : place + 1] + sum(owed)
-    view = client_view([state], reply.samples)
-    return view.settle(memory_of(state, reply.client), reply.memory, arrived)
+class Aid(Protocol):
+    """What a server has beside its clients' messages: a sample of its own, and public data."""
+
+    def losses(self, state: ServerState) -> Losses | None:
+        """The loss of the global model moved by each row, for combiners that judge updates."""
+
+    def distil(self, before: ServerState, after: ServerState, cohort: Cohort) -> ServerState:
+        """The new global model, drawn to what the clients' models predict."""
 
 
-def pretrain(simulation: Simulation, state: RunState) -> None:
-    """Trains the initial model on the public data, before the first round."""
-    data = _public(simulation, state)
-    passes = _passes(state, len(data.y), state.run.pretraining, "pre-training")
-    state.initial, state.buffers = fit(simulation, state, state.initial[None], passes, data, "pre-training")
-    state.server = state.run.algorithm.server_init(state.initial, state.run.clients)
+@dataclass(frozen=True)
+class RoundEnd:
+    """What came of a round at the server."""
+
+    state: ServerState | None  # None: its numbers are not finite, so nothing is kept
+    accepted: tuple[int, ...] = ()  # the clients whose replies count
+    enough: bool = True  # replies to change the model
+    refused: tuple[tuple[Reply, str], ...] = ()  # replies that do not count, and why
 
 
-def distil(simulation: Simulation, state: RunState, x: Tensor, cohort: Cohort) -> None:
-    """Draws the new global model towards the clients' mean prediction on the public data, which needs no labels.
+def chosen_for(run: Run, round: int) -> list[int]:
+    """The clients of a round, the first of which is 0."""
+    return run.selection.choose(round, run.clients, numpy_generator(run.seed, "selection", round))
 
-    Lin, Kong, Stich, Jaggi: Ensemble Distillation for Robust Model Fusion in Federated Learning, 2020, algorithm 1.
+
+def broadcast(run: Run, server: Server, client: int) -> Rows:
+    """What the server sends to a client, as one row."""
+    x = server["x"]
+    entries = run.algorithm.send(server, client)
+    return {name: torch.as_tensor(value).to(x).reshape(1, -1) for name, value in entries.items()}
+
+
+def close_round(
+    run: Run,
+    before: ServerState,
+    replies: Sequence[Reply],
+    *,
+    everyone: float,
+    missing: Mapping[int, int] | None = None,
+    aid: Aid | None = None,
+) -> RoundEnd:
+    """Makes the next state of the replies.
+
+    `everyone` is how many training samples all clients have; `missing` names the chosen clients that did not reply,
+    with how many samples they have.
     """
-    inputs = _public(simulation, state).x
-    teachers = torch.zeros(len(inputs), simulation.width, dtype=x.dtype, device=x.device)
-    for k, dx in enumerate(cohort.messages["dx"]):  # one model at a time
-        entries = {name: cohort.messages[name][k] for name in BUFFERS if name in cohort.messages}
-        simulation.layout.load(simulation.module, x + dx, unpack(entries, state.buffers))
-        teachers += simulation.outputs(inputs) / len(cohort.ids)
-    passes = _passes(state, len(inputs), state.run.distillation, "distillation")
-    data = Samples(inputs, teachers[:, 0] if simulation.score.name == "r2" else teachers.softmax(1))
-    row, state.buffers = fit(simulation, state, state.server["x"][None], passes, data, "distillation")
-    state.server = {**state.server, "x": row}
+    missing = missing or {}
+    replies, refused = validate(run, before.round, replies)
+    votes = len(replies)
+    if run.missing == "zero":  # a silent client counts as one that changes nothing
+        votes += len(missing)
+    if not replies or votes < run.combiner.quorum:
+        unchanged = replace(before, round=before.round + 1)
+        return RoundEnd(unchanged, enough=False, refused=refused)
+    cohort = _gathered(run, before, replies, everyone, missing, aid)
+    server = run.algorithm.aggregate(before.server, cohort)
+    _check_server(run, server, before.server["x"])
+    after = ServerState(server, _mean_buffers(cohort, before.buffers), before.round + 1)
+    if not _is_finite(after):
+        return RoundEnd(None, refused=refused)
+    if run.distillation:
+        assert aid is not None
+        after = aid.distil(before, after, cohort)
+    after = replace(after, server=projected(after.server, run.radius))
+    return RoundEnd(after, tuple(reply.client for reply in replies), refused=refused)
 
 
-def _cohort(
-    simulation: Simulation, state: RunState, replies: list[Reply], missing: list[int], wire_memory: dict[int, Rows]
-) -> Cohort:
-    ids = [reply.client for reply in replies]
-    messages = {name: stacked([reply.message[name] for reply in replies]) for name in replies[0].message}
-    messages = _with_lies(state, messages, ids)
-    messages = _transmit(state, messages, ids, wire_memory)
-    columns = [join([getattr(reply, name) for reply in replies]) for name in ("samples", "steps", "loss")]
-    if state.run.missing == "zero" and missing:
-        messages, columns = _with_nothing(state, messages, columns, missing)
-        ids += missing
-    messages, ids_, (samples, steps, loss) = in_order(messages, ids, *columns)
-    return Cohort(
-        messages=messages,
-        ids=ids_,
-        samples=samples,
-        steps=steps,
-        population=state.run.clients,
-        everyone=float(state.train.samples),
-        combiner=state.run.combiner,
-        weighting=state.run.algorithm.weights,
-        client_losses=loss,
-        server_loss=losses_of_updates(simulation, state) if len(state.sample) else None,
-        needs_rows=state.run.algorithm.needs_rows,
-    )
-
-
-def _with_nothing(
-    state: RunState, messages: Rows, columns: list[Tensor], missing: Sequence[int]
-) -> tuple[Rows, list[Tensor]]:
-    """The messages, samples, steps and losses, with rows for clients that did not reply: they change nothing.
-
-    Their updates are zero, their buffers the server's; a column, such as FedNova's a, is the mean of those who replied.
-    """
-    count, buffers = len(missing), pack(pick(state.buffers, None))
-    p = columns[0] if state.run.algorithm.weights == "samples" else torch.ones_like(columns[0])
-    rows = {}
-    for name, x in messages.items():
-        mean = (p / p.sum()).T @ x if x.is_floating_point() else x[:1]
-        quiet = buffers[name] if name in BUFFERS else mean if x.shape[1] == 1 else torch.zeros_like(x[:1])
-        rows[name] = torch.cat([x, quiet.expand(count, -1)])
-    held = columns[0].new_tensor([[len(state.train[client])] for client in missing])
-    none = [held, torch.zeros_like(held), columns[2].mean(0, keepdim=True).expand(count, 1)]
-    return rows, [torch.cat(pair) for pair in zip(columns, none, strict=True)]
-
-
-def _with_lies(state: RunState, messages: Rows, ids: Sequence[int]) -> Rows:
-    """The messages with what attackers send in place of theirs."""
-    lying = torch.tensor([client in state.attackers for client in ids])
-    if not lying.any():
-        return messages
-    changed = {}
-    for name, rows in rows_of(messages).items():
-        draw = generator(state.run.seed, "attack", name, state.round)
-        changed[name] = rows.clone()
-        changed[name][lying] = state.run.attackers.lie(rows[lying], rows[~lying], draw)
-    return {**messages, **changed}
-
-
-def _transmit(state: RunState, messages: Rows, ids: Sequence[int], memory: dict[int, Rows]) -> Rows:
-    """The messages after the wire; `memory` gets these clients' next ones."""
-    own = {name: rows for name, rows in messages.items() if name not in BUFFERS}
-    kept: dict[int, Rows] = {client: {} for client in ids}
-    known = {client: state.wire_memory.get(client, {}) for client in ids} if state.run.wire else {}
-    for place, stage in enumerate(state.run.wire):
-        fresh = [stage.init({name: rows[k : k + 1] for name, rows in own.items()}) for k in range(len(ids))]
-        old = join(
-            [
-                {name: known[client].get(f"{place} {name}", rows) for name, rows in fresh[k].items()}
-                for k, client in enumerate(ids)
-            ]
-        )
-        seeds = [derive(state.run.seed, "wire", place, client, state.round) for client in ids]
-        own, new = stage.client(own, old, seeds)
-        for k, client in enumerate(ids):
-            kept[client] |= {f"{place} {name}": rows[k : k + 1].clone() for name, rows in new.items()}
-    memory.update({client: rows for client, rows in kept.items() if rows})
-    return {**messages, **own}
+def validate(
+    run: Run, round: int, replies: Sequence[Reply]
+) -> tuple[list[Reply], tuple[tuple[Reply, str], ...]]:
+    """The replies that count, by client, each one's first; and the others, with what is wrong with them."""
+    signatures = Counter(_signature(reply) for reply in replies if reply.round == round)
+    usual = signatures.most_common(1)[0][0] if signatures else ()
+    sound: dict[int, Reply] = {}
+    refused = []
+    for reply in replies:
+        if reply.round != round:
+            refused.append((reply, f"it is of round {reply.round + 1}, and this is round {round + 1}"))
+        elif not 0 <= reply.client < run.clients:
+            refused.append((reply, f"there are {run.clients} clients, from 0"))
+        elif reply.client in sound:
+            refused.append((reply, "this client has replied before"))
+        elif _signature(reply) != usual:
+            refused.append((reply, f"it holds {_signature(reply)}, and those of others {usual}"))
+        else:
+            sound[reply.client] = reply
+    return [sound[client] for client in sorted(sound)], tuple(refused)
 
 
 def projected(server: Server, radius: float | None) -> Server:
@@ -176,13 +133,105 @@ def projected(server: Server, radius: float | None) -> Server:
     return {**server, "x": server["x"] * min(1.0, radius / max(float(server["x"].norm()), 1e-30))}
 
 
-def _public(simulation: Simulation, state: RunState) -> Samples:
-    if simulation.public is not None:
-        return simulation.public
-    samples = simulation.pool.train
-    return Samples(samples.features(state.sample), samples.y[state.sample])
+def _gathered(
+    run: Run,
+    state: ServerState,
+    replies: Sequence[Reply],
+    everyone: float,
+    missing: Mapping[int, int],
+    aid: Aid | None,
+) -> Any:
+    """The cohort that `aggregate` sees: of rows or, behind a stage that sums, of sums."""
+    messages = {name: stacked([reply.message[name] for reply in replies]) for name in replies[0].message}
+    ids = tuple(reply.client for reply in replies)
+    if run.wire and run.wire[-1].summed:
+        *readable, last = run.wire
+        sums = _received(readable, last.server(last.add(messages)))
+        return SummedCohort(sums, ids, run.clients, everyone, run.algorithm.weights)
+    messages = _received(run.wire, messages)
+    samples, steps, losses = (_column(replies, name) for name in ("samples", "steps", "loss"))
+    columns = [samples, steps, losses]
+    if run.missing == "zero" and missing:
+        messages, columns = _with_nothing(run, state, messages, columns, missing)
+        ids += tuple(missing)
+    messages, ids, (samples, steps, losses) = in_order(messages, ids, *columns)
+    return Cohort(
+        messages=messages,
+        ids=ids,
+        samples=samples,
+        steps=steps,
+        population=run.clients,
+        everyone=everyone,
+        combiner=run.combiner,
+        weighting=run.algorithm.weights,
+        client_losses=losses,
+        server_loss=aid.losses(state) if aid else None,
+        needs_rows=run.algorithm.needs_rows,
+    )
 
 
-def _passes(state: RunState, samples: int, epochs: int, name: str) -> Passes:
-    order = torch.Generator().manual_seed(derive(state.run.seed, name, state.round))
-    return torch.arange(samples, device=state.initial.device), epochs, state.run.batch_size_of(0), order
+def _received(stages: Sequence[Stage], messages: Rows) -> Rows:
+    """The wire's server side; the model's buffers pass."""
+    buffers = {name: rows for name, rows in messages.items() if name in BUFFERS}
+    messages = {name: rows for name, rows in messages.items() if name not in BUFFERS}
+    for stage in reversed(stages):
+        messages = stage.server(messages)
+    return {**messages, **buffers}
+
+
+def _with_nothing(
+    run: Run, state: ServerState, messages: Rows, columns: list[Tensor], missing: Mapping[int, int]
+) -> tuple[Rows, list[Tensor]]:
+    """The messages, samples, steps and losses, with rows for clients that did not reply: they change nothing.
+
+    Their updates are zero, their buffers the server's; a column, such as FedNova's a, is the mean of those who replied.
+    """
+    samples, _, losses = columns
+    count, buffers = len(missing), pack(pick(state.buffers, None))
+    p = samples if run.algorithm.weights == "samples" else torch.ones_like(samples)
+    rows = {}
+    for name, x in messages.items():
+        if name in BUFFERS:
+            quiet = buffers[name]
+        elif x.shape[1] == 1:
+            quiet = (p / p.sum()).T @ x if x.is_floating_point() else x[:1]
+        else:
+            quiet = torch.zeros_like(x[:1])
+        rows[name] = torch.cat([x, quiet.expand(count, -1)])
+    held = samples.new_tensor([[size] for size in missing.values()])
+    none = [held, torch.zeros_like(held), losses.mean(0, keepdim=True).expand(count, 1)]
+    return rows, [torch.cat(pair) for pair in zip(columns, none, strict=True)]
+
+
+def _mean_buffers(cohort: Cohort | SummedCohort, like: Rows) -> Rows:
+    """The model's next buffers: floats by their mean, whole numbers as the first client has them."""
+    if not like:
+        return {}
+    names = pack(pick(like, None))
+    entries = {name: cohort.mean(name) for name in names if name == "buffers"}
+    if "counters" in names:  # refused behind a stage that sums
+        assert isinstance(cohort, Cohort)
+        entries["counters"] = cohort.messages["counters"][0]
+    return unpack(entries, like)
+
+
+def _check_server(run: Run, server: Any, x: Tensor) -> None:
+    if not isinstance(server, Mapping) or getattr(server.get("x"), "shape", None) != x.shape:
+        raise StudyError(f"{run.algorithm.name}.aggregate must return the server's state, with x of {len(x)}")
+
+
+def _is_finite(state: ServerState) -> bool:
+    values = [*state.server.values(), *state.buffers.values()]
+    return all(bool(torch.isfinite(value).all()) for value in values if isinstance(value, Tensor))
+
+
+def _signature(reply: Reply) -> tuple[str, ...]:
+    """What a reply consists of: its entries with their shapes and types."""
+    return tuple(
+        f"{name} {tuple(rows.shape)} {str(rows.dtype).removeprefix('torch.')}"
+        for name, rows in sorted(reply.message.items())
+    )
+
+
+def _column(replies: Sequence[Reply], name: str) -> Tensor:
+    return torch.cat([getattr(reply, name) for reply in replies])

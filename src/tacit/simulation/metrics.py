@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.core.seeds import generator
+from tacit.core.rows import Rows
 from tacit.data.dataset import Dataset
-from tacit.federated.wire.attackers import Backdoor
-from tacit.rounds.client import Reply, personal_model
-from tacit.simulation.state import RunState, is_personal
-from tacit.simulation.testing import Figures, try_models
-from tacit.study.study import Run
-from tacit.training.evaluation import evaluate
-
-if TYPE_CHECKING:
-    from tacit.simulation.kinds.horizontal import Simulation
+from tacit.rounds.client import personal_model
+from tacit.rounds.server import broadcast
+from tacit.simulation.state import Pool, RunState
+from tacit.study.run import Run
+from tacit.training.batches import Samples
+from tacit.training.row_trainer import RowTrainer
 
 Test = tuple[float | None, float | None]  # a client's loss and score on its local test
 Tests = Sequence[Test]
+Figures = tuple[Tensor, Tensor]  # each sample's loss and hit
+Work = dict[int, tuple[int, float, float]]  # of every client that replied: its steps, loss and hits
 NOBODY = torch.zeros(0, dtype=torch.int64)
-ALL_TESTED = 100  # clients, up to which a round tests and records all of them; of more, those that take part in it
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,9 @@ class Score:
 
     def whole(self, hits: float) -> dict[str, float]:
         """The global model's figures; in a regression also the root mean squared error, in the target's own units."""
-        return {self.name: self(hits)} | ({} if self.name == "accuracy" else {"rmse": math.sqrt(hits) * self.spread})
+        if self.name == "accuracy":
+            return {self.name: self(hits)}
+        return {self.name: self(hits), "rmse": math.sqrt(hits) * self.spread}
 
     @property
     def nothing(self) -> dict[str, float | None]:
@@ -66,138 +66,138 @@ class Tested:
     """A run's global model on the test set, and on the local tests of some clients."""
 
     whole: Figures
-    who: list[int]
+    clients: list[int]
     central: list[Figures]
 
 
-def test_runs(simulation: Simulation, cohorts: Sequence[tuple[RunState, Sequence[int]]]) -> list[Tested]:
+def test_runs(
+    trainer: RowTrainer, pool: Pool, cohorts: Sequence[tuple[RunState, Sequence[int]]]
+) -> list[Tested]:
     """Tests the global models of these runs, given the clients chosen for the round."""
-    pool = simulation.pool
     models = [(state.server["x"], state.buffers) for state, _ in cohorts]
-    whole = try_models(simulation, models, pool.test)
-    who = [tested_clients(state.run, chosen) for state, chosen in cohorts]
-    parts = [[state.test[client] for client in some] for (state, _), some in zip(cohorts, who, strict=True)]
-    local = try_models(simulation, models, pool.train, [torch.cat(own) if own else NOBODY for own in parts])
-    sizes = [[len(part) for part in own] for own in parts]
-    central = [list(zip(*(x.split(n) for x in pair), strict=True)) for pair, n in zip(local, sizes, strict=True)]
-    return [Tested(*one) for one in zip(whole, who, central, strict=True)]
+    whole = trainer.test(models, pool.test)
+    clients = [tested_clients(state.run, chosen) for state, chosen in cohorts]
+    shards = [[state.test[client] for client in some] for (state, _), some in zip(cohorts, clients, strict=True)]
+    local = trainer.test(models, pool.train, [torch.cat(some) if some else NOBODY for some in shards])
+    tested = []
+    for run, (losses, hits) in enumerate(local):
+        sizes = [len(shard) for shard in shards[run]]
+        central = list(zip(losses.split(sizes), hits.split(sizes), strict=True))
+        tested.append(Tested(whole[run], clients[run], central))
+    return tested
 
 
-def global_metrics(simulation: Simulation, state: RunState, tested: Tested) -> dict[str, Any]:
-    """Loss and score of the global model on the test set, and how often a backdoor opens."""
-    pool, attack = simulation.pool, state.run.attackers
-    loss, hit = tested.whole
-    found = {"loss": _mean(loss), **simulation.score.whole(_mean(hit))}
-    if isinstance(attack, Backdoor):
-        simulation.layout.load(simulation.module, state.server["x"], state.buffers)
-        others = pool.test_x[pool.test_y != attack.target]
-        aim = torch.full((len(others),), attack.target, device=others.device)
-        found["backdoor"] = _mean(evaluate(simulation.module, attack.trigger(others), aim)[1])
-    return found
+def global_metrics(
+    trainer: RowTrainer, pool: Pool, score: Score, state: RunState, tested: Tested
+) -> dict[str, Any]:
+    """Loss and score of the global model on the test set, and how often an attack succeeds."""
+    losses, hits = tested.whole
+    metrics: dict[str, Any] = {"loss": _mean(losses), **score.whole(_mean(hits))}
+    attack = state.run.attackers
+    if attack.measures:
+        trial = Samples(*attack.probe(pool.test_x, pool.test_y))
+        model = (state.server["x"], state.buffers)
+        ((_, hits),) = trainer.test([model], trainer.prepared(trial))
+        metrics[attack.measures] = _mean(hits)
+    return metrics
 
 
-def tested_clients(run: Run, chosen: Sequence[int]) -> list[int]:
-    """The clients that a round tests and records, given those chosen for it: its cost must not follow the population.
-
-    The chosen ones include those whose replies were lost.
-    """
-    return list(range(run.clients)) if run.clients <= ALL_TESTED else sorted(set(chosen))
-
-
-def local_metrics(simulation: Simulation, state: RunState, replies: Sequence[Reply], tests: Tested) -> dict[str, Any]:
+def local_metrics(
+    trainer: RowTrainer, pool: Pool, score: Score, state: RunState, worked: Work, tested: Tested
+) -> dict[str, Any]:
     """The tested clients' metrics: on training samples as they worked through them, on their local tests afterwards.
 
     `local_accuracy`, `worst` and `spread` are the mean, the least and the standard deviation of the honest clients'
     local test accuracies, each with the model it uses; `central_accuracy` is that mean with the global model. A
     regression has `local_r2` and so on.
     """
-    score, who = simulation.score, tests.who
-    nothing: Tests = [(None, None)] * len(who)
-    going, own = state.status == "running", is_personal(state.run)
-    central = [_mean_pair(score, *pair) for pair in tests.central] if going else nothing
-    tested = _personal_tests(simulation, state, who) if going and own else central
-    return client_metrics(score, state, replies, list(zip(who, tested, central, strict=True)))
+    central: Tests = [(None, None)] * len(tested.clients)
+    if state.status == "running":
+        central = [_mean_pair(score, *figures) for figures in tested.central]
+    own = central
+    if state.status == "running" and state.run.is_personal:
+        own = _personal_tests(trainer, pool, score, state, tested.clients)
+    return client_metrics(score, state, worked, list(zip(tested.clients, own, central, strict=True)))
 
 
 def client_metrics(
-    score: Score, state: RunState, replies: Sequence[Reply], tests: Sequence[tuple[int, Test, Test]]
+    score: Score, state: RunState, worked: Work, tests: Sequence[tuple[int, Test, Test]]
 ) -> dict[str, Any]:
     """The clients' metrics, given each one's test with the model it uses and with the global one."""
-    trained = {reply.client: reply for reply in replies}
-    who, tested, central = zip(*tests, strict=True) if tests else ((), (), ())
-    clients = [
-        _client_record(score, state, k, trained.get(k), (*test, whole[1]))
-        for k, test, whole in zip(who, tested, central, strict=True)
-    ]
-    known = _honest_scores(state, who, tested)
+    clients = []
+    for client, (loss, value), (_, central) in tests:
+        clients.append(_client_record(score, state, client, worked.get(client), (loss, value, central)))
+    values = _honest_scores(state, [(client, own) for client, own, _ in tests])
+    central_values = _honest_scores(state, [(client, central) for client, _, central in tests])
     with np.errstate(over="ignore"):  # of a model about to diverge
-        spread = float(np.std(known)) if known else None
-    central_mean = _average(_honest_scores(state, who, central))
-    means = {f"local_{score.name}": _average(known), f"central_{score.name}": central_mean}
-    return {**means, "worst": min(known, default=None), "spread": spread, "clients": clients}
-
-
-def losses_of_updates(simulation: Simulation, state: RunState) -> Callable[[Tensor, int], Tensor]:
-    """The loss, on a sample of the server's own data, of the global model moved by each row. # (K, P) -> (K, 1)
-
-    The sample is drawn anew each round.
-    """
-
-    def loss(dx: Tensor, size: int) -> Tensor:
-        draw = generator(state.run.seed, "server loss", state.round)
-        index = state.sample[torch.randperm(len(state.sample), generator=draw)[:size].to(state.sample.device)]
-        samples = simulation.pool.train
-        x, y, found = samples.features(index), samples.y[index], []
-        for row in dx:  # one model at a time: rows may be many and models large
-            simulation.layout.load(simulation.module, state.server["x"] + row, state.buffers)
-            found.append(evaluate(simulation.module, x, y)[0].mean())
-        return torch.stack(found)[:, None]
-
-    return loss
+        spread = float(np.std(values)) if values else None
+    return {
+        f"local_{score.name}": _average(values),
+        f"central_{score.name}": _average(central_values),
+        "worst": min(values, default=None),
+        "spread": spread,
+        "clients": clients,
+    }
 
 
 def _client_record(
     score: Score,
     state: RunState,
     client: int,
-    reply: Reply | None,
+    worked: tuple[int, float, float] | None,
     tests: tuple[float | None, float | None, float | None],
 ) -> dict[str, Any]:
     """One client's figures; `tests` are the loss and score of its model, and the score of the global one."""
-    found = {
+    steps, loss, hits = worked or (0, None, None)
+    record = {
         "client": client,
         "samples": len(state.train[client]),
-        "steps": reply.figures[0] if reply else 0,
-        "train_loss": reply.figures[1] if reply else None,
-        f"train_{score.name}": score(reply.figures[2]) if reply else None,
+        "steps": steps,
+        "train_loss": loss,
+        f"train_{score.name}": None if hits is None else score(hits),
         "test_loss": tests[0],
         f"test_{score.name}": tests[1],
     }
-    found |= {f"central_{score.name}": tests[2]} if is_personal(state.run) else {}
-    return found | ({"attacker": client in state.attackers} if state.attackers else {})
+    if state.run.is_personal:
+        record[f"central_{score.name}"] = tests[2]
+    if state.attackers:
+        record["attacker"] = client in state.attackers
+    return record
 
 
-def _personal_tests(simulation: Simulation, state: RunState, who: Sequence[int]) -> Tests:
+def _personal_tests(
+    trainer: RowTrainer, pool: Pool, score: Score, state: RunState, clients: Sequence[int]
+) -> Tests:
     """Each client's own model on its local test."""
-    models = [personal_model(simulation, state, client) for client in who]
-    found = try_models(simulation, models, simulation.pool.train, [state.test[client] for client in who])
-    return [_mean_pair(simulation.score, *pair) for pair in found]
+    models = [client_model(trainer, state, client) for client in clients]
+    figures = trainer.test(models, pool.train, [state.test[client] for client in clients])
+    return [_mean_pair(score, *pair) for pair in figures]
 
 
-def _honest_scores(state: RunState, who: Sequence[int], tests: Tests) -> list[float]:
+def client_model(trainer: RowTrainer, state: RunState, client: int) -> tuple[Tensor, Rows]:
+    """The model that a client uses itself, and its buffers."""
+    sent = broadcast(state.run, state.server, client)
+    return personal_model(state.seat(client), sent, state.buffers, trainer)
+
+
+def _honest_scores(state: RunState, tests: Sequence[tuple[int, Test]]) -> list[float]:
     """Of the clients that have a finite one: a model about to diverge may have none on some test."""
-    pairs = zip(who, tests, strict=True)
-    scores = [score for k, (_, score) in pairs if score is not None and k not in state.attackers]
-    return [score for score in scores if math.isfinite(score)]
+    scores = [score for client, (_, score) in tests if client not in state.attackers]
+    return [score for score in scores if score is not None and math.isfinite(score)]
 
 
 def _average(values: list[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _mean_pair(score: Score, loss: Tensor, hit: Tensor) -> tuple[float | None, float | None]:
-    return (_mean(loss), score(_mean(hit))) if len(loss) else (None, None)
+def _mean_pair(score: Score, losses: Tensor, hits: Tensor) -> Test:
+    return (_mean(losses), score(_mean(hits))) if len(losses) else (None, None)
 
 
 def _mean(values: Tensor) -> float:
     return values.double().mean().item()
+
+
+def tested_clients(run: Run, chosen: Sequence[int]) -> list[int]:
+    return list(range(run.clients)) if run.clients <= ALL_TESTED else sorted(set(chosen))
+ALL_TESTED=100

@@ -5,32 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from tacit.core.errors import StudyError
-from tacit.core.fields import field_types
-from tacit.core.rows import Rows, columns
+from tacit.core.rows import Rows
 from tacit.core.seeds import generator
 from tacit.core.vectors import Layout
 from tacit.data.datasets import Dataset
-from tacit.data.partition import Partition, add_noise, divide
+from tacit.data.partition import Partition, add_noise
 from tacit.data.shards import Shards
-from tacit.federated.algorithm import Algorithm, Server
-from tacit.models.model import make_module
+from tacit.federated.algorithm import Server
 from tacit.rounds import memories
-from tacit.study.checks import check_fusible, check_server_memory
-from tacit.study.study import Run, plain
+from tacit.rounds.client import Memory, Seat, remembered
+from tacit.rounds.server import ServerState
+from tacit.study.division import division_key, try_out
+from tacit.study.run import Run, plain
 from tacit.training.batches import Samples
-from tacit.training.fused import Network
 
-SERVER_SIDE = {"server_init", "send", "aggregate", "check", "caution", "neutral", "name", "sends", "local_work"}
-SERVER_SIDE |= {"needs_rows", "combines", "whole_updates"}
 SAVED = ("server", "buffers", "round", "status", "best", "stale")
 MEMORIES = ("memory", "wire_memory")  # saved too
 
@@ -91,10 +85,27 @@ class RunState(Progress):
         for name in MEMORIES:
             setattr(self, name, memories.restored(saved[name], self._shelf(name)))
 
-    def remember(self, memory: Mapping[int, Rows], wire_memory: Mapping[int, Rows]) -> None:
+    @property
+    def standing(self) -> ServerState:
+        """What the server's half of a round starts from."""
+        return ServerState(self.server, self.buffers, self.round)
+
+    def seat(self, client: int, own_start: Tensor | None = None) -> Seat:
+        """The client's place in this round."""
+        memory = Memory(self.memory.get(client, {}), {})
+        return Seat(self.run, client, self.round, self.train[client], self.initial, memory, own_start)
+
+    def recall(self, client: int) -> Memory:
+        """All that the client remembers, as it was after its last accepted reply, or new."""
+        wire = self.wire_memory.get(client, {}) if self.run.wire else {}
+        return replace(remembered(self.seat(client)), wire=wire)
+
+    def remember(self, kept: Mapping[int, Memory]) -> None:
         """Keeps the next memories of the clients whose replies were accepted."""
-        self.memory = memories.updated(self.memory, memory, self._shelf("memory"))
-        self.wire_memory = memories.updated(self.wire_memory, wire_memory, self._shelf("wire_memory"))
+        method = {client: memory.method for client, memory in kept.items() if memory.method}
+        wire = {client: memory.wire for client, memory in kept.items() if memory.wire}
+        self.memory = memories.updated(self.memory, method, self._shelf("memory"))
+        self.wire_memory = memories.updated(self.wire_memory, wire, self._shelf("wire_memory"))
 
     @property
     def stores(self) -> list[memories.Stored]:
@@ -129,131 +140,73 @@ class Pool:
     def test_y(self) -> Tensor:
         return self.test.y
 
-    def on(self, device: torch.device, network: Network | None, *, compact: bool) -> Pool:
-        """On a device; `compact` keeps pictures as bytes, and in the order in which the network reads them."""
-        make = Samples.compact if compact else Samples
-        sides = (self.train, self.test)  # kernels read samples one after another
-        parts = [make(part.x.to(device).contiguous(), part.y.to(device).contiguous()) for part in sides]
-        return Pool(*(part.pack(network.pack) if network and network.packs else part for part in parts))
+
+class _Gathering:
+    """The samples of a group's runs as they come together."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self.x, self.y = [dataset.x], [dataset.y]
+        self.noisy: dict[str, int] = {}  # which samples have a run's noise on them; runs with the same noise share them
+
+    def seen_by(self, run: Run, partition: Partition, key: str) -> int:
+        """The number of the samples that this run's clients see: the data set itself, or a copy with noise."""
+        if not partition.noise.any():
+            return 0
+        if key not in self.noisy:
+            self.noisy[key] = self._add(add_noise(self.dataset.x, partition, run.seed), self.dataset.y)
+        return self.noisy[key]
+
+    def poisoned(self, run: Run, partition: Partition, seen: int, attackers: Sequence[int]) -> dict[int, Tensor]:
+        """What attackers have made of their samples: where these are, by client."""
+        places = {}
+        for client in attackers if run.attackers.poisons else ():
+            shard = partition.train[client]
+            draw = generator(run.seed, "poison", client)
+            changed = run.attackers.poison(self.x[seen][shard], self.y[seen][shard], self.dataset.classes, draw)
+            start = self.offset(self._add(*changed))
+            places[client] = torch.arange(start, start + len(shard))
+        return places
+
+    def offset(self, number: int) -> int:
+        """Where these samples begin."""
+        return sum(len(y) for y in self.y[:number])
+
+    def joined(self) -> Samples:
+        return Samples(torch.cat(self.x) if len(self.x) > 1 else self.x[0], torch.cat(self.y))
+
+    def _add(self, x: Tensor, y: Tensor) -> int:
+        self.x.append(x)
+        self.y.append(y)
+        return len(self.y) - 1
 
 
 def prepare(
-    runs: Sequence[tuple[str, Run]], dataset: Dataset, device: torch.device
+    runs: Sequence[tuple[str, Run]],
+    dataset: Dataset,
+    device: torch.device,
+    partitions: Mapping[str, Partition] | None = None,
 ) -> tuple[Pool, nn.Module, list[RunState]]:
-    """The states of a group's runs, over one pool of samples; the module serves as a mould."""
-    samples, states = [(dataset.x, dataset.y)], []
-    copies: dict[str, int] = {}  # which samples have a run's noise on them; runs that see the same noise share them
-    divided: dict[str, Partition] = {}
+    """The states of a group's runs, over one pool of samples; the module serves as a mould.
+
+    `partitions` are divisions of the data that are known already, by `division_key`.
+    """
+    gathering, states = _Gathering(dataset), []
+    divided = dict(partitions or {})
     for id, run in runs:
-        look = str((plain(run.split), run.clients, run.seed, run.server_samples, run.local_test))
-        partition, module = try_out(run, dataset, divided.get(look))
-        divided[look] = partition
-        if partition.noise.any() and look not in copies:
-            copies[look] = len(samples)
-            samples.append((add_noise(dataset.x, partition, run.seed), dataset.y))
-        seen = copies.get(look, 0)
-        offset = sum(len(y) for _, y in samples[:seen])
+        key = division_key(run)
+        divided[key], module = try_out(run, dataset, divided.get(key))
+        partition = divided[key]
+        seen = gathering.seen_by(run, partition, key)
+        offset = gathering.offset(seen)
         train, test = (side.on(torch.device("cpu"), offset) for side in (partition.train, partition.test))
         attackers = run.attackers.who(run.clients, run.seed) if run.attackers.count else ()
-        start, poisoned = sum(len(y) for _, y in samples), dict[int, Tensor]()
-        for client in attackers if run.attackers.poisons else ():
-            x, y = (part[partition.train[client]] for part in samples[seen])
-            samples.append(run.attackers.poison(x, y, dataset.classes, generator(run.seed, "poison", client)))
-            poisoned[client] = torch.arange(start, start + len(y))
-            start += len(y)
-        train = train.replaced(poisoned) if poisoned else train
+        if poisoned := gathering.poisoned(run, partition, seen, attackers):
+            train = train.replaced(poisoned)
         sample = torch.from_numpy(partition.server).to(device)
         state = _start(id, run, module.to(device, dataset.x.dtype), (train, test, sample))
         states.append(replace(state, attackers=frozenset(attackers)))
-    xs, ys = zip(*samples, strict=True)
-    train_samples = Samples(torch.cat(xs) if len(xs) > 1 else xs[0], torch.cat(ys))
-    return Pool(train_samples, Samples(dataset.test_x, dataset.test_y)), module, states
-
-
-def try_out(run: Run, dataset: Dataset, partition: Partition | None = None) -> tuple[Partition, nn.Module]:
-    """The run's division of the data, if it is not known yet, and its untrained model, or why there can be none."""
-    aside: Any = {"server_samples": run.server_samples, "local_test": run.local_test}
-    if dataset.owner is not None:
-        aside |= {"owner": dataset.owner.numpy(), "owners": dataset.owners, "column": dataset.client}
-    partition = partition or divide(dataset.groups.numpy(), run.split, run.clients, run.seed, **aside)
-    module = make_module(run.model, dataset.x.shape[1:], dataset.outputs, run.seed)
-    run.attackers.check(run.clients, dataset.classes)
-    check_fusible(run, module, [len(part) for part in partition.train], dataset.x.shape[1:], dataset.classes)
-    check_server_memory(run, Layout.of(module).size * dataset.x.element_size())
-    if Layout.of(module).buffers and not run.combiner.linear:
-        raise StudyError(
-            f"{run.combiner.name} protects the parameters, and this model also has buffers (BatchNorm's statistics),"
-            " which could only be averaged; use GroupNorm or another model"
-        )
-    if Layout.of(module).buffers and not run.algorithm.combines:
-        raise StudyError(
-            f"{run.algorithm.name} gives clients models of their own, and this one's buffers (BatchNorm's statistics)"
-            " are kept in common; use GroupNorm or another model"
-        )
-    if any(isinstance(part, _BatchNorm) for part in module.modules()):
-        _check_batches(run, partition)
-    return partition, module
-
-
-def _check_batches(run: Run, partition: Partition) -> None:
-    """Batch statistics of one sample do not exist, and torch refuses them in the middle of a round."""
-    if (run.pretraining or run.distillation) and run.public is None:
-        size = run.batch_size_of(0) or run.server_samples
-        if run.server_samples % min(size, run.server_samples) == 1 or min(size, run.server_samples) == 1:
-            raise StudyError(
-                f"BatchNorm needs two samples in a batch; {run.server_samples} server_samples leave one over"
-            )
-    for client, samples in enumerate(partition.train):
-        size = run.batch_size_of(client) or len(samples)
-        if len(samples) % min(size, len(samples)) == 1 or min(size, len(samples)) == 1:
-            raise StudyError(
-                f"BatchNorm needs two samples in a batch, and client {client} has {len(samples)} in batches of {size};"
-                " use another batch_size"
-            )
-
-
-@lru_cache(maxsize=256)
-def client_class(algorithm: type[Algorithm]) -> type[Algorithm]:
-    """The class that the client's side of an algorithm belongs to: methods that differ on the server only share it."""
-    lineage = [cls for cls in algorithm.__mro__ if issubclass(cls, Algorithm)]
-    active = [cls for cls in lineage if _client_side(cls)]
-    return next((cls for cls in active if set(active) <= set(cls.__mro__)), algorithm)
-
-
-def _client_side(cls: type[Algorithm]) -> bool:
-    """Whether the class says something that a client could notice."""
-    own = {name for name in vars(cls) if not name.startswith(("__", "_abc_"))}  # Python's own bookkeeping aside
-    return cls is Algorithm or bool(own - SERVER_SIDE - field_types(cls).keys())
-
-
-def client_view(states: Sequence[RunState], like: Tensor) -> Algorithm:
-    """The client's side of these runs' algorithms, one row each, with columns for float fields."""
-    algorithms = [state.run.algorithm for state in states]
-    return columns(algorithms, client_class(type(algorithms[0])), like)
-
-
-def is_personal(run: Run) -> bool:
-    """Whether clients are tested on models of their own, and not all on the global one."""
-    if run.fusion is not None:
-        return False
-    cls = type(run.algorithm)
-    own = client_class(cls).personal is not Algorithm.personal or cls.send is not Algorithm.send
-    return own or run.fine_tuning > 0
-
-
-def memory_of(state: RunState, client: int) -> Rows:
-    """The client's memory, as it was after its last accepted reply, or new."""
-    if client not in state.memory:
-        x = state.initial[None]
-        return client_view([state], x).client_init(x)
-    return state.memory[client]
-
-
-def broadcast(state: RunState, client: int) -> Rows:
-    """What the server sends to a client, as one row."""
-    x = state.server["x"]
-    sent = state.run.algorithm.send(state.server, client)
-    return {name: torch.as_tensor(value).to(x).reshape(1, -1) for name, value in sent.items()}
+    return Pool(gathering.joined(), Samples(dataset.test_x, dataset.test_y)), module, states
 
 
 def _start(id: str, run: Run, module: nn.Module, samples: tuple[Shards[Tensor], Shards[Tensor], Tensor]) -> RunState:

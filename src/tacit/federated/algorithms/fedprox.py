@@ -60,8 +60,7 @@ class AdaptiveFedProx(FedProx, name="fedprox_adaptive"):
         return g + sent["mu"] * (w - sent["x"])
 
     def aggregate(self, server: Server, cohort: Cohort) -> Server:
-        assert cohort.client_losses is not None
-        loss = float(cohort.average(cohort.client_losses))
+        loss = cohort.mean_loss
         falls = server["falls"] + 1 if loss < server["loss"] else 0
         change = self.step if loss > server["loss"] else -self.step if falls == self.after else 0.0
         mu = max(0.0, server["mu"] + change)

@@ -26,6 +26,7 @@ class Attackers(Registered, family="attackers", home="tacit.federated.wire.attac
     count: int = 1
     poisons: ClassVar[bool] = False  # the training data, so that its own update is already the lie
     needs_classes: ClassVar[bool] = False
+    sees_others: ClassVar[bool] = False  # what the honest send
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -106,6 +107,7 @@ class Alie(Attackers, name="alie"):
     """
 
     z: float | None = None
+    sees_others: ClassVar[bool] = True
 
     def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
         seen = others if len(others) else mine
@@ -121,6 +123,7 @@ class Ipm(Attackers, name="ipm"):
     """Inner product manipulation: -epsilon times the honest mean, to turn the average round (Xie et al., 2020)."""
 
     epsilon: float = 0.5
+    sees_others: ClassVar[bool] = True
 
     def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
         return (-self.epsilon * (others if len(others) else mine).mean(0)).expand_as(mine)

@@ -38,7 +38,7 @@ class Quantise(Stage, name="quantise"):
 
     def load(self, load: Load, size: int) -> Load:
         scales = min(load.values, math.ceil(size / self.bucket))  # of buckets that hold anything
-        return Load(load.values, self.bits, load.extra + 32 * scales)
+        return load._replace(bits=self.bits, extra=load.extra + 32 * scales)
 
     def _rounded(self, x: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
         levels, (count, size) = 2 ** (self.bits - 1) - 1, x.shape

@@ -1,7 +1,11 @@
-"""The base of the wire's stages: message -> message, on rows, with a memory per client.
+"""The base of the wire's stages, each of which has two sides.
 
-A stage changes the rows of a message (its (K, P) entries) into what the server will read, and says what they weigh
-while they travel. (K, 1) columns pass as they are.
+The client's side changes the rows of a message (its (K, P) entries) before they travel, with a memory per client;
+(K, 1) columns pass as they are. The server's side turns what arrived into what `aggregate` reads. A stage says itself
+what it weighs, and what it still owes the server.
+
+A stage that is `summed` is the last one: clients weight their messages before it, the server adds up what it makes of
+them, and nobody can look at a single one.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from tacit.core.registry import Registered
 from tacit.core.rows import Rows, count_bytes
@@ -24,6 +28,7 @@ class Load(NamedTuple):
     values: int
     bits: int
     extra: int = 0
+    full: int = 32  # bits of a number that no stage has touched
 
     @property
     def bytes(self) -> int:
@@ -34,13 +39,27 @@ class Load(NamedTuple):
 class Stage(Registered, family="stages", home="tacit.federated.wire"):
     """Base of the stages."""
 
+    summed: ClassVar[bool] = False  # what it makes of messages can be added up, and nothing else
+
     def init(self, message: Rows) -> Rows:
         """A client's memory before its first message."""
         return {}
 
     @abstractmethod
     def client(self, message: Rows, memory: Rows, seeds: Sequence[int]) -> tuple[Rows, Rows]:
-        """The message as it arrives, and the next memory; one seed per row, so that rows stay independent."""
+        """The message as it travels, and the next memory; one seed per row, so that rows stay independent."""
+
+    def server(self, message: Rows) -> Rows:
+        """What the server reads of messages that arrived, a row each; of a sum, one row."""
+        return message
+
+    def owed(self, memory: Rows) -> Rows:
+        """What the server did not get yet and will, by entry of the message: what an error feedback keeps back."""
+        return {}
+
+    def add(self, messages: Rows) -> Rows:
+        """The sum of the messages of a stage that is summed. # (K, P) -> (1, P)"""
+        return {name: rows.sum(0, keepdim=True) for name, rows in messages.items()}
 
     def load(self, load: Load, size: int) -> Load:
         """What a row of `size` values weighs after this stage, given what it weighed before."""
@@ -57,7 +76,8 @@ def message_bytes(message: Rows, stages: Sequence[Stage]) -> int:
     """What one client's message weighs as it travels."""
     rows, total = rows_of(message), 0
     for value in rows.values():
-        load = Load(value.shape[1], 8 * value.element_size())
+        bits = 8 * value.element_size()
+        load = Load(value.shape[1], bits, full=bits)
         for stage in stages:
             load = stage.load(load, value.shape[1])
         total += load.bytes

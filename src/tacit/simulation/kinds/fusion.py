@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,14 @@ from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.fusion import Fused
 from tacit.federated.fusion.matching import Floats
 from tacit.models.model import Mlp, Model
-from tacit.rounds.client import Reply
+from tacit.rounds.client import Draft, Memory
 from tacit.simulation.baselines import Judge
+from tacit.simulation.engine import Engine
 from tacit.simulation.kinds.horizontal import Simulation
 from tacit.simulation.metrics import Score, Test, client_metrics
-from tacit.simulation.state import Progress, RunState, memory_of
-from tacit.study.study import Run, local_work
+from tacit.simulation.state import Progress, RunState
+from tacit.study.kinds.fusion import FusionRun
+from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.training.batches import Samples
 
 
@@ -68,17 +70,23 @@ class FusionState(Progress):
             self.fused = Fused(Dense(arrays[:half], arrays[half:]), places)
 
 
-class FusionSimulation:
+class FusionSimulation(Engine, kind="fusion"):
     """Runs with a fusion, round by round; whoever plays a block sees no difference to a Simulation."""
 
-    def __init__(self, runs: Sequence[tuple[str, Run]], dataset: Dataset, **options: Any) -> None:
+    def __init__(
+        self,
+        runs: Sequence[tuple[str, FusionRun]],
+        dataset: Dataset,
+        public: Dataset | None = None,
+        **options: Any,
+    ) -> None:
         self.states = [FusionState(id, run) for id, run in runs]
         self.score, self.classes = Score.of(dataset), dataset.classes
         folder = options.pop("folder", None)
-        groups: dict[Model, list[tuple[str, Run]]] = {}
+        groups: dict[Model, list[tuple[str, HorizontalRun]]] = {}
         for id, run in runs:
             for model in dict.fromkeys(run.model_of(client) for client in range(run.clients)):
-                groups.setdefault(model, []).append((id, replace(run, model=model, fusion=None, widths=None)))
+                groups.setdefault(model, []).append((id, run.alone(model)))
         self.trainers = {
             model: Simulation(some, dataset, folder=folder and folder / _widths_in(model), **options)
             for model, some in groups.items()
@@ -91,15 +99,11 @@ class FusionSimulation:
                 model = state.run.model_of(client)
                 state.parts[model] = known[state.id, model]
 
-    @property
-    def going(self) -> list[FusionState]:
-        return [state for state in self.states if state.status == "running"]
-
     def play_round(self) -> Iterator[tuple[dict[str, Any], float]]:
         """One round of every run that is still going: each one's record for the history, and its seconds."""
-        going, replies = self.going, self._train()
+        going, drafts = self.going, self._train()
         for state in going:
-            yield self._conclude(state, replies[state.id])
+            yield self._conclude(state, drafts[state.id])
 
     def saved(self, *, whole: bool = False) -> list[dict[str, Any]]:
         return [state.saved(whole=whole) for state in self.states]
@@ -116,17 +120,17 @@ class FusionSimulation:
         """The fused network, or the one that a client trained last, as torch saves models."""
         if client is not None:
             trainer = self.trainers[state.run.model_of(client)]
-            row = memory_of(state.parts[state.run.model_of(client)], client)["w"][0]
+            row = state.parts[state.run.model_of(client)].recall(client).method["w"][0]
             return {name: value.cpu().clone() for name, value in trainer.layout.unflatten(row).items()}
         like = next(iter(self.trainers.values())).module.state_dict()
         return {} if state.fused is None else {k: v.cpu() for k, v in state.fused.network.state(like).items()}
 
-    def _train(self) -> dict[str, list[Reply]]:
+    def _train(self) -> dict[str, list[Draft]]:
         """Every client's work of this round; that of the first is the same for all fusions, and done once."""
         alike: dict[str, list[FusionState]] = {}
         for state in self.going:
-            alike.setdefault(state.id if state.round else local_work(state.run), []).append(state)
-        found: dict[str, list[Reply]] = {state.id: [] for state in self.going}
+            alike.setdefault(state.id if state.round else state.run.shared_work(), []).append(state)
+        found: dict[str, list[Draft]] = {state.id: [] for state in self.going}
         for model, trainer in self.trainers.items():
             jobs = [
                 (first.parts[model], client)
@@ -134,48 +138,49 @@ class FusionSimulation:
                 for client in range(first.run.clients)
                 if first.run.model_of(client) == model
             ]
-            with trainer.computing():
-                for id, replies in trainer.gather_replies(jobs).items():
-                    found[id] += replies
+            with trainer.trainer.computing():
+                for id, drafts in trainer.gather_drafts(jobs).items():
+                    found[id] += drafts
         for first, *others in alike.values():
             seconds = sum(part.seconds for part in first.parts.values()) / (1 + len(others))
             for state in (first, *others):
-                state.seconds, found[state.id] = seconds, sorted(found[first.id], key=lambda reply: reply.client)
+                state.seconds, found[state.id] = seconds, sorted(found[first.id], key=lambda draft: draft.client)
         return found
 
-    def _conclude(self, state: FusionState, replies: Sequence[Reply]) -> tuple[dict[str, Any], float]:
+    def _conclude(self, state: FusionState, drafts: Sequence[Draft]) -> tuple[dict[str, Any], float]:
         """What came of a round, and whether the run goes on."""
         begin, before = time.perf_counter(), state.fused
         state.round += 1
-        rows = [reply.memory["w"][0] for reply in replies]
+        rows = [draft.memory["w"][0] for draft in drafts]
         size = sum(row.numel() * row.element_size() for row in rows)
         record: dict[str, Any] = {"run": state.id, "round": state.round, "loss": None, **self.score.nothing}
         finite = all(bool(row.isfinite().all()) for row in rows)
         if finite:
-            record |= self._fuse(state, replies)
+            record |= self._fuse(state, drafts)
         if record["loss"] is None or not math.isfinite(record["loss"]):
             state.status, state.fused = "diverged", before
             record |= {"loss": None, **self.score.nothing}
-        nothing: list[tuple[Test, Test]] = [((None, None), (None, None))] * len(replies)
+        nothing: list[tuple[Test, Test]] = [((None, None), (None, None))] * len(drafts)
         tests = nothing if state.status == "diverged" else self._local_tests(state)
-        record |= client_metrics(self.score, state.first, replies, [(k, own, own) for k, (own, _) in enumerate(tests)])
+        worked = {draft.client: draft.figures for draft in drafts}
+        fused_tests = [(client, fused, fused) for client, (fused, _) in enumerate(tests)]
+        record |= client_metrics(self.score, state.first, worked, fused_tests)
         for one, (_, alone) in zip(record["clients"], tests, strict=True):
             one[f"alone_{self.score.name}"] = alone[1]
-        record |= {"replies": len(replies), "updated": finite}
+        record |= {"replies": len(drafts), "updated": finite}
         record |= {"bytes_up": size, "bytes_down": size if state.round > 1 else 0}
         state.judge(record[self.score.name])
         if state.status != "diverged":
-            record["fusion"] |= self._send(state, replies)
+            record["fusion"] |= self._send(state, drafts)
         seconds = time.perf_counter() - begin + state.seconds
         for part in state.parts.values():
             part.round, part.status, part.seconds = state.round, state.status, 0.0
         return {**record, "status": state.status}, seconds
 
-    def _fuse(self, state: FusionState, replies: Sequence[Reply]) -> dict[str, Any]:
+    def _fuse(self, state: FusionState, drafts: Sequence[Draft]) -> dict[str, Any]:
         """Makes one network of all; its figures, and those of the others."""
         run, begin = state.run, time.perf_counter()
-        assert run.fusion is not None
-        state.networks = networks = [self._network(state, reply) for reply in replies]
+        state.networks = networks = [self._network(state, draft) for draft in drafts]
         start = state.fused.assignment if state.fused else None
         draw = numpy_generator(run.seed, "fusion", state.round)
         state.fused = run.fusion.fuse(networks, draw, counts=self._counts(state), start=start)
@@ -202,26 +207,26 @@ class FusionSimulation:
             found.append((self.judge.test(whole, x, y), self.judge.test(self._module(network), x, y)))
         return found
 
-    def _send(self, state: FusionState, replies: Sequence[Reply]) -> dict[str, Any]:
+    def _send(self, state: FusionState, drafts: Sequence[Draft]) -> dict[str, Any]:
         """What every client goes on with: its own neurons of the fused network or, at the end, what it has trained.
 
         At the end also, for the record, which neurons these are.
         """
         assert state.fused is not None
-        for reply in replies:
-            row = reply.memory["w"]
+        for draft in drafts:
+            row = draft.memory["w"]
             if state.status == "running":
-                layout = self.trainers[state.run.model_of(reply.client)].layout
-                matched = state.fused.part(reply.client).state(layout.unflatten(row[0]))
+                layout = self.trainers[state.run.model_of(draft.client)].layout
+                matched = state.fused.part(draft.client).state(layout.unflatten(row[0]))
                 row = torch.cat([matched[name].reshape(-1) for name in layout.names])[None]
-            state.parts[state.run.model_of(reply.client)].remember({reply.client: {"w": row}}, {})
+            state.parts[state.run.model_of(draft.client)].remember({draft.client: Memory({"w": row})})
         if state.status == "running":
             return {}
         return {"assignment": [[own.tolist() for own in layer] for layer in state.fused.assignment]}
 
-    def _network(self, state: FusionState, reply: Reply) -> Dense:
-        layout = self.trainers[state.run.model_of(reply.client)].layout
-        return Dense.of(layout.unflatten(reply.memory["w"][0]), f"client {reply.client}")
+    def _network(self, state: FusionState, draft: Draft) -> Dense:
+        layout = self.trainers[state.run.model_of(draft.client)].layout
+        return Dense.of(layout.unflatten(draft.memory["w"][0]), f"client {draft.client}")
 
     def _module(self, network: Dense) -> nn.Module:
         return network.module(next(iter(self.trainers.values())).module)
