@@ -20,9 +20,9 @@ from tacit.core.seeds import numpy_generator
 from tacit.core.vectors import Layout
 from tacit.data.dataset import Dataset
 from tacit.data.partition import divide
+from tacit.federated.client_side import client_class
 from tacit.models.model import make_module
 from tacit.rounds.memories import BESIDE, IN_MEMORY
-from tacit.rounds.state import client_class
 from tacit.study.portrait import Division, division_key
 from tacit.study.study import Run, plain
 

@@ -21,10 +21,10 @@ from tacit.execution.block import Named, guests_of, parts_of
 from tacit.execution.estimates import Estimator, RunCost, size_of
 from tacit.execution.machine import cores, devices_of, free_memory, shared_memory
 from tacit.execution.plan_text import plan_text
+from tacit.federated.client_side import client_class
 from tacit.models.model import Imported
 from tacit.models.own import OWN, recall
 from tacit.records.tally import duration
-from tacit.rounds.state import client_class
 from tacit.study.study import local_work, plain
 
 START = 4.0  # seconds that a worker process takes to start, about

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tacit.core.errors import StudyError
-from tacit.core.fields import field_types
 from tacit.core.rows import Rows, columns
 from tacit.core.seeds import generator
 from tacit.core.vectors import Layout
@@ -22,6 +20,7 @@ from tacit.data.datasets import Dataset
 from tacit.data.partition import Partition, add_noise, divide
 from tacit.data.shards import Shards
 from tacit.federated.algorithm import Algorithm, Server
+from tacit.federated.client_side import client_class as client_class
 from tacit.models.model import make_module
 from tacit.rounds import memories
 from tacit.study.checks import check_fusible, check_server_memory
@@ -29,8 +28,6 @@ from tacit.study.study import Run, plain
 from tacit.training.batches import Samples
 from tacit.training.fused import Network
 
-SERVER_SIDE = {"server_init", "send", "aggregate", "check", "caution", "neutral", "name", "sends", "local_work"}
-SERVER_SIDE |= {"needs_rows", "combines", "whole_updates"}
 SAVED = ("server", "buffers", "round", "status", "best", "stale")
 MEMORIES = ("memory", "wire_memory")  # saved too
 
@@ -210,20 +207,6 @@ def _check_batches(run: Run, partition: Partition) -> None:
                 f"BatchNorm needs two samples in a batch, and client {client} has {len(samples)} in batches of {size};"
                 " use another batch_size"
             )
-
-
-@lru_cache(maxsize=256)
-def client_class(algorithm: type[Algorithm]) -> type[Algorithm]:
-    """The class that the client's side of an algorithm belongs to: methods that differ on the server only share it."""
-    lineage = [cls for cls in algorithm.__mro__ if issubclass(cls, Algorithm)]
-    active = [cls for cls in lineage if _client_side(cls)]
-    return next((cls for cls in active if set(active) <= set(cls.__mro__)), algorithm)
-
-
-def _client_side(cls: type[Algorithm]) -> bool:
-    """Whether the class says something that a client could notice."""
-    own = {name for name in vars(cls) if not name.startswith(("__", "_abc_"))}  # Python's own bookkeeping aside
-    return cls is Algorithm or bool(own - SERVER_SIDE - field_types(cls).keys())
 
 
 def client_view(states: Sequence[RunState], like: Tensor) -> Algorithm:

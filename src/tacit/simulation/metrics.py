@@ -13,7 +13,6 @@ from torch import Tensor
 
 from tacit.core.seeds import generator
 from tacit.data.dataset import Dataset
-from tacit.federated.wire.attackers import Backdoor
 from tacit.rounds.client import Reply, personal_model
 from tacit.rounds.state import RunState, is_personal
 from tacit.simulation.testing import Figures, try_models
@@ -84,15 +83,14 @@ def test_runs(simulation: Simulation, cohorts: Sequence[tuple[RunState, Sequence
 
 
 def global_metrics(simulation: Simulation, state: RunState, tested: Tested) -> dict[str, Any]:
-    """Loss and score of the global model on the test set, and how often a backdoor opens."""
+    """Loss and score of the global model on the test set, and how often an attack succeeds."""
     pool, attack = simulation.pool, state.run.attackers
     loss, hit = tested.whole
     found = {"loss": _mean(loss), **simulation.score.whole(_mean(hit))}
-    if isinstance(attack, Backdoor):
+    if attack.measures:
         simulation.layout.load(simulation.module, state.server["x"], state.buffers)
-        others = pool.test_x[pool.test_y != attack.target]
-        aim = torch.full((len(others),), attack.target, device=others.device)
-        found["backdoor"] = _mean(evaluate(simulation.module, attack.trigger(others), aim)[1])
+        samples, aim = attack.probe(pool.test_x, pool.test_y)
+        found[attack.measures] = _mean(evaluate(simulation.module, samples, aim)[1])
     return found
 
 
