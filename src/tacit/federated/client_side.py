@@ -21,9 +21,14 @@ def client_side(hook: Hook) -> Hook:
     return hook
 
 
-@lru_cache(maxsize=256)
 def client_class(algorithm: type[T]) -> type[T]:
     """The class that the client's side of an algorithm belongs to: methods that differ on the server only share it."""
+    shared: type[T] = _client_class(algorithm)
+    return shared
+
+
+@lru_cache(maxsize=256)
+def _client_class(algorithm: Any) -> Any:
     base = _base(algorithm)
     lineage = [cls for cls in algorithm.__mro__ if issubclass(cls, base)]
     active = [cls for cls in lineage if cls is base or _speaks_to_clients(cls, base)]

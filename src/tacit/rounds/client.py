@@ -18,7 +18,7 @@ from tacit.federated.algorithm import Algorithm
 from tacit.federated.algorithms.fedavg import FedAvg
 from tacit.models.model import make_module
 from tacit.rounds.state import RunState, broadcast, client_view, memory_of
-from tacit.study.study import Run
+from tacit.study.run import Run
 from tacit.training.batches import Packed, Plan, Samples, gather, pack_epochs, plan_epochs
 from tacit.training.gradients import GradientFunction
 from tacit.training.trainer import Block, Work, train
@@ -47,7 +47,7 @@ class Reply:
 
 def chosen_for(run: Run, turn: int) -> list[int]:
     """The clients of a round, the first of which is 0."""
-    return run.selection.choose(turn, run.clients, numpy_generator(run.seed, "selection", turn))
+    return run.participants(turn)
 
 
 def choose(state: RunState) -> tuple[list[int], list[int]]:

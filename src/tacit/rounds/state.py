@@ -10,21 +10,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from tacit.core.errors import StudyError
 from tacit.core.rows import Rows, columns
 from tacit.core.seeds import generator
 from tacit.core.vectors import Layout
 from tacit.data.datasets import Dataset
-from tacit.data.partition import Partition, add_noise, divide
+from tacit.data.partition import Partition, add_noise
 from tacit.data.shards import Shards
 from tacit.federated.algorithm import Algorithm, Server
 from tacit.federated.client_side import client_class as client_class
-from tacit.models.model import make_module
 from tacit.rounds import memories
-from tacit.study.checks import check_fusible, check_server_memory
-from tacit.study.study import Run, plain
+from tacit.study.division import try_out as try_out
+from tacit.study.kinds.horizontal import HorizontalRun
+from tacit.study.portrait import division_key
+from tacit.study.run import Run
 from tacit.training.batches import Samples
 from tacit.training.fused import Network
 
@@ -63,6 +62,7 @@ class Progress:
 class RunState(Progress):
     """One run. Only the engine changes it, and only between rounds."""
 
+    run: HorizontalRun
     initial: Tensor  # (P,), before the first round
     train: Shards[Tensor]  # each client's samples, as indices into the pool
     test: Shards[Tensor]
@@ -135,14 +135,20 @@ class Pool:
 
 
 def prepare(
-    runs: Sequence[tuple[str, Run]], dataset: Dataset, device: torch.device
+    runs: Sequence[tuple[str, HorizontalRun]],
+    dataset: Dataset,
+    device: torch.device,
+    partitions: Mapping[str, Partition] | None = None,
 ) -> tuple[Pool, nn.Module, list[RunState]]:
-    """The states of a group's runs, over one pool of samples; the module serves as a mould."""
+    """The states of a group's runs, over one pool of samples; the module serves as a mould.
+
+    `partitions` are divisions of the data that are known already, by `division_key`.
+    """
     samples, states = [(dataset.x, dataset.y)], []
     copies: dict[str, int] = {}  # which samples have a run's noise on them; runs that see the same noise share them
-    divided: dict[str, Partition] = {}
+    divided = dict(partitions or {})
     for id, run in runs:
-        look = str((plain(run.split), run.clients, run.seed, run.server_samples, run.local_test))
+        look = division_key(run)
         partition, module = try_out(run, dataset, divided.get(look))
         divided[look] = partition
         if partition.noise.any() and look not in copies:
@@ -167,48 +173,6 @@ def prepare(
     return Pool(train_samples, Samples(dataset.test_x, dataset.test_y)), module, states
 
 
-def try_out(run: Run, dataset: Dataset, partition: Partition | None = None) -> tuple[Partition, nn.Module]:
-    """The run's division of the data, if it is not known yet, and its untrained model, or why there can be none."""
-    aside: Any = {"server_samples": run.server_samples, "local_test": run.local_test}
-    if dataset.owner is not None:
-        aside |= {"owner": dataset.owner.numpy(), "owners": dataset.owners, "column": dataset.client}
-    partition = partition or divide(dataset.groups.numpy(), run.split, run.clients, run.seed, **aside)
-    module = make_module(run.model, dataset.x.shape[1:], dataset.outputs, run.seed)
-    run.attackers.check(run.clients, dataset.classes)
-    check_fusible(run, module, [len(part) for part in partition.train], dataset.x.shape[1:], dataset.classes)
-    check_server_memory(run, Layout.of(module).size * dataset.x.element_size())
-    if Layout.of(module).buffers and not run.combiner.linear:
-        raise StudyError(
-            f"{run.combiner.name} protects the parameters, and this model also has buffers (BatchNorm's statistics),"
-            " which could only be averaged; use GroupNorm or another model"
-        )
-    if Layout.of(module).buffers and not run.algorithm.combines:
-        raise StudyError(
-            f"{run.algorithm.name} gives clients models of their own, and this one's buffers (BatchNorm's statistics)"
-            " are kept in common; use GroupNorm or another model"
-        )
-    if any(isinstance(part, _BatchNorm) for part in module.modules()):
-        _check_batches(run, partition)
-    return partition, module
-
-
-def _check_batches(run: Run, partition: Partition) -> None:
-    """Batch statistics of one sample do not exist, and torch refuses them in the middle of a round."""
-    if (run.pretraining or run.distillation) and run.public is None:
-        size = run.batch_size_of(0) or run.server_samples
-        if run.server_samples % min(size, run.server_samples) == 1 or min(size, run.server_samples) == 1:
-            raise StudyError(
-                f"BatchNorm needs two samples in a batch; {run.server_samples} server_samples leave one over"
-            )
-    for client, samples in enumerate(partition.train):
-        size = run.batch_size_of(client) or len(samples)
-        if len(samples) % min(size, len(samples)) == 1 or min(size, len(samples)) == 1:
-            raise StudyError(
-                f"BatchNorm needs two samples in a batch, and client {client} has {len(samples)} in batches of {size};"
-                " use another batch_size"
-            )
-
-
 def client_view(states: Sequence[RunState], like: Tensor) -> Algorithm:
     """The client's side of these runs' algorithms, one row each, with columns for float fields."""
     algorithms = [state.run.algorithm for state in states]
@@ -217,11 +181,7 @@ def client_view(states: Sequence[RunState], like: Tensor) -> Algorithm:
 
 def is_personal(run: Run) -> bool:
     """Whether clients are tested on models of their own, and not all on the global one."""
-    if run.fusion is not None:
-        return False
-    cls = type(run.algorithm)
-    own = client_class(cls).personal is not Algorithm.personal or cls.send is not Algorithm.send
-    return own or run.fine_tuning > 0
+    return run.is_personal
 
 
 def memory_of(state: RunState, client: int) -> Rows:
@@ -239,7 +199,9 @@ def broadcast(state: RunState, client: int) -> Rows:
     return {name: torch.as_tensor(value).to(x).reshape(1, -1) for name, value in sent.items()}
 
 
-def _start(id: str, run: Run, module: nn.Module, samples: tuple[Shards[Tensor], Shards[Tensor], Tensor]) -> RunState:
+def _start(
+    id: str, run: HorizontalRun, module: nn.Module, samples: tuple[Shards[Tensor], Shards[Tensor], Tensor]
+) -> RunState:
     layout = Layout.of(module)
     x = layout.flatten(module)
     server = run.algorithm.server_init(x, run.clients)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,8 @@ from tacit.rounds.state import Progress, RunState, memory_of
 from tacit.simulation.baselines import Judge
 from tacit.simulation.metrics import Score, Test, client_metrics
 from tacit.simulation.simulation import Simulation
-from tacit.study.study import Run, local_work
+from tacit.study.kinds.fusion import FusionRun
+from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.training.batches import Samples
 
 
@@ -36,6 +37,7 @@ from tacit.training.batches import Samples
 class FusionState(Progress):
     """One run: a state for each kind of network that its clients train, and what was made of them."""
 
+    run: FusionRun
     parts: dict[Model, RunState] = field(default_factory=dict)
     networks: list[Dense] = field(default_factory=list)  # as the clients trained them last
     fused: Fused | None = None
@@ -71,14 +73,16 @@ class FusionState(Progress):
 class FusionSimulation:
     """Runs with a fusion, round by round; whoever plays a block sees no difference to a Simulation."""
 
-    def __init__(self, runs: Sequence[tuple[str, Run]], dataset: Dataset, **options: Any) -> None:
+    def __init__(
+        self, runs: Sequence[tuple[str, FusionRun]], dataset: Dataset, public: Dataset | None = None, **options: Any
+    ) -> None:
         self.states = [FusionState(id, run) for id, run in runs]
         self.score, self.classes = Score.of(dataset), dataset.classes
         folder = options.pop("folder", None)
-        groups: dict[Model, list[tuple[str, Run]]] = {}
+        groups: dict[Model, list[tuple[str, HorizontalRun]]] = {}
         for id, run in runs:
             for model in dict.fromkeys(run.model_of(client) for client in range(run.clients)):
-                groups.setdefault(model, []).append((id, replace(run, model=model, fusion=None, widths=None)))
+                groups.setdefault(model, []).append((id, run.alone(model)))
         self.trainers = {
             model: Simulation(some, dataset, folder=folder and folder / _widths_in(model), **options)
             for model, some in groups.items()
@@ -125,7 +129,7 @@ class FusionSimulation:
         """Every client's work of this round; that of the first is the same for all fusions, and done once."""
         alike: dict[str, list[FusionState]] = {}
         for state in self.going:
-            alike.setdefault(state.id if state.round else local_work(state.run), []).append(state)
+            alike.setdefault(state.id if state.round else str(state.run.shared_work()), []).append(state)
         found: dict[str, list[Reply]] = {state.id: [] for state in self.going}
         for model, trainer in self.trainers.items():
             jobs = [
@@ -174,7 +178,6 @@ class FusionSimulation:
     def _fuse(self, state: FusionState, replies: Sequence[Reply]) -> dict[str, Any]:
         """Makes one network of all; its figures, and those of the others."""
         run, begin = state.run, time.perf_counter()
-        assert run.fusion is not None
         state.networks = networks = [self._network(state, reply) for reply in replies]
         start = state.fused.assignment if state.fused else None
         draw = numpy_generator(run.seed, "fusion", state.round)

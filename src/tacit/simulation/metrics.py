@@ -16,7 +16,8 @@ from tacit.data.dataset import Dataset
 from tacit.rounds.client import Reply, personal_model
 from tacit.rounds.state import RunState, is_personal
 from tacit.simulation.testing import Figures, try_models
-from tacit.study.study import Run
+from tacit.study.tested import ALL_TESTED as ALL_TESTED
+from tacit.study.tested import tested_clients as tested_clients
 from tacit.training.evaluation import evaluate
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 Test = tuple[float | None, float | None]  # a client's loss and score on its local test
 Tests = Sequence[Test]
 NOBODY = torch.zeros(0, dtype=torch.int64)
-ALL_TESTED = 100  # clients, up to which a round tests and records all of them; of more, those that take part in it
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,6 @@ def global_metrics(simulation: Simulation, state: RunState, tested: Tested) -> d
         samples, aim = attack.probe(pool.test_x, pool.test_y)
         found[attack.measures] = _mean(evaluate(simulation.module, samples, aim)[1])
     return found
-
-
-def tested_clients(run: Run, chosen: Sequence[int]) -> list[int]:
-    """The clients that a round tests and records, given those chosen for it: its cost must not follow the population.
-
-    The chosen ones include those whose replies were lost.
-    """
-    return list(range(run.clients)) if run.clients <= ALL_TESTED else sorted(set(chosen))
 
 
 def local_metrics(simulation: Simulation, state: RunState, replies: Sequence[Reply], tests: Tested) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from tacit.core.rows import count_bytes, pick
 from tacit.core.seeds import derive
 from tacit.core.vectors import Layout, pack
 from tacit.data.datasets import Dataset
+from tacit.data.partition import Partition
 from tacit.data.public import align
 from tacit.federated.wire.stage import message_bytes
 from tacit.rounds.client import Job, PlansAhead, Reply, Started, choose, personal_model, replies_of, start
@@ -29,7 +30,7 @@ from tacit.rounds.inbox import Inbox
 from tacit.rounds.server import aggregate, pretrain, projected
 from tacit.rounds.state import RunState, broadcast, prepare
 from tacit.simulation.metrics import Score, Tested, global_metrics, local_metrics, test_runs
-from tacit.study.study import Run
+from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.training.batches import Samples
 from tacit.training.captured import CapturedTrainer
 from tacit.training.evaluation import RowOutputs, row_outputs
@@ -90,12 +91,13 @@ def draws_numbers(module: nn.Module, x: Tensor) -> bool:
 class Simulation:
     """Runs of one group, round by round. `form` and `block` (rows at a time) follow from the device unless given.
 
-    `folder` takes the clients' memories where they are too many to hold.
+    `folder` takes the clients' memories where they are too many to hold. `partitions` are divisions of the data that
+    are known already, by `division_key`.
     """
 
     def __init__(
         self,
-        runs: Sequence[tuple[str, Run]],
+        runs: Sequence[tuple[str, HorizontalRun]],
         dataset: Dataset,
         public: Dataset | None = None,
         *,
@@ -103,13 +105,14 @@ class Simulation:
         form: Form | None = None,
         block: int | None = None,
         folder: Path | None = None,
+        partitions: Mapping[str, Partition] | None = None,
         tf32: bool = True,
         side_by_side: int = 1,
     ) -> None:
         self.device = torch.device(device)
         self.gpus = [] if self.device.type == "cpu" else [self.device]
         self.form: Form = form or ("captured" if self.gpus else "loop")
-        self.pool, self.module, self.states = prepare(runs, dataset, self.device)
+        self.pool, self.module, self.states = prepare(runs, dataset, self.device, partitions)
         for state in self.states:
             state.folder = folder
         self.layout = Layout.of(self.module)
