@@ -23,8 +23,8 @@ from tacit.core.rows import pick
 from tacit.core.vectors import Layout
 from tacit.models.model import make_module
 from tacit.rounds.client import Memory, Reply, Seat, plan_batches, take_part
-from tacit.rounds.server import ServerState, broadcast, chosen_for, close_round
-from tacit.study.run import Run
+from tacit.rounds.server import ServerState, broadcast, close_round
+from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.study.study import Study
 from tacit.training.batches import Samples
 from tacit.training.row_trainer import RowTrainer
@@ -115,7 +115,7 @@ class Coordinator:
 
     @property
     def chosen(self) -> list[int]:
-        return chosen_for(self.run, self.state.round)
+        return self.run.participants(self.state.round)
 
     def call(self, client: int) -> bytes:
         """What it sends to a client at the beginning of a round."""
@@ -143,8 +143,10 @@ def read_reply(data: bytes) -> Reply:
     return Reply(int(packet["client"]), int(packet["round"]), within(packet, "message "), **columns)
 
 
-def run_of(settings: Mapping[str, Any]) -> Run:
-    return Study(**settings).runs()[0]
+def run_of(settings: Mapping[str, Any]) -> HorizontalRun:
+    run = Study(**settings).runs()[0]
+    assert isinstance(run, HorizontalRun)
+    return run
 
 
 class RemoteSite:

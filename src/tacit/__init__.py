@@ -14,7 +14,7 @@ from tacit.core.version import __version__ as __version__
 if TYPE_CHECKING:
     from tacit.core.errors import TacitError as TacitError
     from tacit.core.events import Event, OnEvent
-    from tacit.execution.planner import Plan as Plan
+    from tacit.execution.plan import Plan as Plan
     from tacit.federated.fusion.fusion import Fusion
     from tacit.report.fused import FusedModel as FusedModel
     from tacit.report.results import Results as Results
@@ -40,7 +40,7 @@ __all__ = [
 _HOMES = {
     "FusedModel": "tacit.report.fused",
     "Intersection": "tacit.vertical.intersection",
-    "Plan": "tacit.execution.planner",
+    "Plan": "tacit.execution.plan",
     "Study": "tacit.study.study",
     "Results": "tacit.report.results",
     "Splits": "tacit.report.splits",
@@ -73,7 +73,7 @@ def run(
     if folder is not None and (not isinstance(folder, str | Path) or not str(folder)):
         raise StudyError(f"expected a folder's name for the results, got {folder!r}")
     study, places = Study.of(study), Places(device, workers, threads, on, exact)
-    place = Path(folder).expanduser() if folder is not None else new_folder(study)
+    place = Path(folder).expanduser() if folder is not None else new_folder(study.name)
     with _resumable(place):
         run_study(study, place, places, data=data, on_event=on_event or _listener())
     return _conclude(place)

@@ -6,10 +6,11 @@ import json
 
 import pytest
 
-from tacit.cli.list import families, row
+from tacit.cli.families import families
+from tacit.cli.list import row
 from tacit.core.errors import StudyError
 from tacit.core.registry import Registered
-from tacit.study.study import plain
+from tacit.study.texts import plain
 
 REQUIRED = {
     "listed": {"lists": [[0]]},

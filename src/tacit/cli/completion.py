@@ -10,7 +10,7 @@ import typer
 
 def complete_family(incomplete: str) -> list[str]:
     """The argument of `tacit list`."""
-    from tacit.cli.list import families
+    from tacit.cli.families import families
 
     return [name for name in families() if name.startswith(incomplete)]
 
@@ -59,12 +59,11 @@ def complete(given: list[str], incomplete: str) -> list[str]:
 
 def names_of(setting: str) -> list[str]:
     """What may stand after `setting=`, as far as it has a name."""
-    from tacit.core.fields import field_types
-    from tacit.study.study import SETTING_FAMILIES, Run
+    from tacit.study.settings import SETTING_FAMILIES, TYPES
 
     if setting in SETTING_FAMILIES:
         return list(SETTING_FAMILIES[setting].known())
-    kind = field_types(Run).get(setting, Any)
+    kind = TYPES.get(setting, Any)
     if get_origin(kind) is Literal:
         return [str(choice) for choice in get_args(kind)]
     return ["true", "false"] if kind is bool else []
@@ -72,7 +71,7 @@ def names_of(setting: str) -> list[str]:
 
 def _settings(start: str) -> list[str]:
     """Settings as `key=`; where only one is left, also what it may be, so that a shell sets no blank after the `=`."""
-    from tacit.study.study import SETTINGS
+    from tacit.study.settings import SETTINGS
 
     found = [key for key in SETTINGS if key.startswith(start)]
     if len(found) != 1:

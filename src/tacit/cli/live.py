@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tacit.cli.progress import Silence
+from tacit.cli.silence import Silence
 from tacit.core.events import Downloading, Event, Warned
 from tacit.records.tally import Cell, Tally, duration
 

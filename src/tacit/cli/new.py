@@ -72,7 +72,7 @@ def commented_study(name: str, chosen: dict[str, Any] = CHOSEN) -> str:
     """Every setting with its default and what it means; the chosen ones make a small study."""
     import yaml
 
-    from tacit.study.study import SETTINGS
+    from tacit.study.settings import SETTINGS
 
     lines = [
         "# A study is a grid: any setting may be a list, and the product of the lists is run.",

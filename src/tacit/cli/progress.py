@@ -5,35 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
+from tacit.cli.silence import Silence
 from tacit.core.events import Event, RoundFinished, RunFinished, StudyStarted, Warned
-from tacit.records.tally import Tally
 
 FIRST, THEN = 2.0, 10.0  # seconds to the first line, and from one to the next
-
-
-class Silence:
-    """Listens, for the folder's name, and says nothing."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.tally = Tally(clock)
-
-    @property
-    def folder(self) -> str:
-        """Where the study runs, once it does."""
-        return self.tally.folder
-
-    def on_event(self, event: Event) -> None:
-        self.tally.add(event)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
 
 class Lines(Silence):

@@ -121,7 +121,7 @@ def read_study(arguments: list[str], *, quiet: bool = True) -> Study:
 
 def _check_file(text: str) -> None:
     """Refuses what is no file but was probably meant as a setting."""
-    from tacit.study.study import SETTINGS
+    from tacit.study.settings import SETTINGS
 
     if not text:
         raise StudyError("the study file has an empty name")

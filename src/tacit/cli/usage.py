@@ -31,7 +31,7 @@ def explain(error: Any) -> str:
 
 def _meant(wrong: str, context: Any) -> str:
     """The option or, where it is a setting's name, how to change a setting."""
-    from tacit.study.study import SETTINGS
+    from tacit.study.settings import SETTINGS
 
     known = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
     settings = [f"--{key}" for key in SETTINGS] if context.command.name == "run" else []

@@ -14,21 +14,16 @@ from typing import Any
 
 from tacit.core.errors import TacitError
 from tacit.core.own_code import own_code
-from tacit.core.registry import Registered
 from tacit.data.dataset import Dataset
-from tacit.models.model import Imported
+from tacit.data.partition import Partition
 from tacit.records import checkpoint
-from tacit.rounds.client import chosen_for
-from tacit.simulation.kinds.fusion import FusionSimulation, FusionState
-from tacit.simulation.kinds.horizontal import Simulation
-from tacit.simulation.metrics import tested_clients
-from tacit.simulation.state import RunState, is_personal
-from tacit.study.study import Run, plain
+from tacit.records.messages import Ended, Message, Played, Saved, Trained
+from tacit.simulation.engine import Engine, find_engine
+from tacit.study.guests import Named, guests_of
+from tacit.study.tested import tested_clients
+from tacit.study.texts import plain
 
 SPARING = 10  # times as long as a checkpoint takes passes before the next one
-
-Named = tuple[str, Run]  # a run and its id
-Engine = Simulation | FusionSimulation
 
 
 @dataclass(frozen=True)
@@ -44,39 +39,13 @@ class Task:
     exact: bool = False  # on a GPU, no TF32
     beside: int = 1  # clients that train side by side on a CPU
     saved: bytes | None = None  # where to go on
+    partitions: Mapping[str, Partition] | None = None  # divisions of the data that are known, by `division_key`
     memories: Path | None = None  # a folder for clients' memories, if checkpoints are written as soon as they are made
 
-
-@dataclass(frozen=True)
-class Played:
-    """A run's round."""
-
-    record: dict[str, Any]
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Saved:
-    """Where the block can go on."""
-
-    rounds: dict[str, int]
-    state: bytes
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A model of a run that has ended."""
-
-    name: str
-    state: bytes
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The whole block, and its last checkpoint."""
-
-    runs: dict[str, tuple[int, str]]  # each one's last round and status
-    state: bytes
+    @property
+    def ids(self) -> list[str]:
+        """The runs' names."""
+        return [id for id, _ in self.runs]
 
 
 @dataclass(frozen=True)
@@ -95,9 +64,6 @@ class Failed:
     def error(self) -> Exception:
         """The same for whoever gave the work."""
         return (self.kind or RuntimeError)(self.text)
-
-
-Message = Played | Saved | Trained | Ended
 
 
 def play_block(
@@ -131,29 +97,14 @@ def packed(tasks: Sequence[Task], datasets: Mapping[str, Dataset]) -> dict[str, 
     return {key: datasets[key] if key in public else replace(datasets[key], frame=None) for key in keys}
 
 
-def guests_of(runs: Sequence[Named]) -> list[str]:
-    """The methods and models of these runs that are the user's own, by import path."""
-    methods = [f"{type(part).__module__}:{type(part).__qualname__}" for part in parts_of(runs)]
-    modules = [run.model.path for _, run in runs if isinstance(run.model, Imported)]
-    return list(dict.fromkeys([name for name in methods if not name.startswith("tacit.")] + modules))
-
-
-def parts_of(runs: Sequence[Named]) -> list[Registered]:
-    """The methods, models and data sources of these runs."""
-    values = [value for _, run in runs for value in vars(run).values()]
-    parts = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
-    return [part for part in parts if isinstance(part, Registered)]
-
-
 def _restored(task: Task, datasets: Mapping[str, Dataset]) -> Engine:
     first = task.runs[0][1]
     data = datasets[str(plain(first.dataset))]
     options: Any = {"device": task.device, "block": task.at_once, "folder": task.memories}
     options |= {"tf32": not task.exact, "side_by_side": task.beside}
+    options |= {"partitions": task.partitions}
     public = None if first.public is None else datasets[str(plain(first.public))]
-    simulation: Engine = (
-        FusionSimulation(task.runs, data, **options) if first.fusion else Simulation(task.runs, data, public, **options)
-    )
+    simulation = find_engine(first.engine)(task.runs, data, public, **options)
     known = checkpoint.decode(task.saved)["runs"] if task.saved else {}
     for state in simulation.states:
         if state.id in known:
@@ -172,8 +123,8 @@ def _saved(task: Task, simulation: Engine) -> Saved:
 def _conclude(task: Task, simulation: Engine) -> Iterator[Message]:
     for state in simulation.states:
         yield Trained(state.id, _model(simulation, state))
-        tested = tested_clients(state.run, chosen_for(state.run, state.round - 1))
-        for client in tested if is_personal(state.run) or state.run.fusion else ():
+        tested = tested_clients(state.run, state.run.participants(state.round - 1))
+        for client in tested if state.run.keeps_client_models else ():
             yield Trained(f"{state.id}-client-{client}", _model(simulation, state, client))
     ended = {state.id: (state.round, state.status) for state in simulation.states}
     brief = {id: {"round": round, "status": status} for id, (round, status) in ended.items()}
@@ -181,5 +132,5 @@ def _conclude(task: Task, simulation: Engine) -> Iterator[Message]:
     simulation.discard()
 
 
-def _model(simulation: Any, state: RunState | FusionState, client: int | None = None) -> bytes:
+def _model(simulation: Engine, state: Any, client: int | None = None) -> bytes:
     return checkpoint.encode(simulation.state_dict(state, client))

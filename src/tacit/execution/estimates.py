@@ -11,20 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tacit.core.rows import columns
-from tacit.core.seeds import numpy_generator
 from tacit.core.vectors import Layout
 from tacit.data.dataset import Dataset
-from tacit.data.partition import divide
+from tacit.data.partition import Partition
+from tacit.federated.client_side import client_class
 from tacit.models.model import make_module
 from tacit.rounds.memories import BESIDE, IN_MEMORY
-from tacit.simulation.state import client_class
-from tacit.study.portrait import Division, division_key
-from tacit.study.study import Run, plain
+from tacit.study.portrait import division_key
+from tacit.study.run import Run
+from tacit.study.texts import plain
 
 STEP, RATE = 4e-4, 2.5e10  # a step's own seconds, and operations per second, of a core of a cloud machine in 2026
 ROWS = 6  # of P numbers, at least, that a row takes: w, what was sent, gradient, corrected gradient, next w, message
@@ -55,17 +54,16 @@ class RunCost:
 class Estimator:
     """Remembers what runs have in common."""
 
-    def __init__(self, datasets: Mapping[str, Dataset], divisions: Sequence[Division]) -> None:
-        self.datasets = datasets
-        self.sizes = {division_key(one.run): [len(part) for part in one.partition.train] for one in divisions}
+    def __init__(self, datasets: Mapping[str, Dataset], partitions: Mapping[str, Partition]) -> None:
+        self.datasets, self.partitions = datasets, partitions
         self.models: dict[str, ModelCost] = {}
         self.entries: dict[str, tuple[int, int, int]] = {}
 
     def cost(self, run: Run) -> RunCost:
         """What this run costs."""
         data = self.datasets[str(plain(run.dataset))]
-        model, sizes = self._model(run, data), self._sizes(run, data)
-        rows = len(run.selection.choose(0, run.clients, numpy_generator(run.seed, "selection", 0)))
+        model, sizes = self._model(run, data), self._sizes(run)
+        rows = len(run.participants(0))
         batches = [min(run.batch_size_of(k) or size, size) for k, size in enumerate(sizes)]
         work = [run.epochs_of(k) * math.ceil(size / max(batches[k], 1)) for k, size in enumerate(sizes)]
         steps = math.ceil(sum(work) * rows / run.clients)
@@ -88,24 +86,19 @@ class Estimator:
 
     def _model(self, run: Run, data: Dataset) -> ModelCost:
         """The model or, where every client has its own, the widest."""
-        model = run.model_of(int(np.argmax(run.widths))) if run.widths else run.model
+        model = run.largest_model
         key = str(plain([model, run.dataset]))
         if key not in self.models:
             self.models[key] = measure_model(make_module(model, data.x.shape[1:], data.outputs, run.seed), data)
         return self.models[key]
 
-    def _sizes(self, run: Run, data: Dataset) -> list[int]:
-        """Each client's training samples; a centralised reference is not among the study's divisions."""
-        key = division_key(run)
-        if key not in self.sizes:
-            aside: Any = {"server_samples": run.server_samples, "local_test": run.local_test}
-            partition = divide(data.groups.numpy(), run.split, run.clients, run.seed, **aside)
-            self.sizes[key] = [len(part) for part in partition.train]
-        return self.sizes[key]
+    def _sizes(self, run: Run) -> list[int]:
+        """Each client's training samples."""
+        return [len(samples) for samples in self.partitions[division_key(run)].train]
 
     def _entries(self, run: Run, size: int) -> tuple[int, int, int]:
         """How many numbers a row's optimiser, a client's memory and the server hold."""
-        key = str([type(run.algorithm), type(run.optimiser), size, run.clients])
+        key = str([type(run.client_algorithm), type(run.optimiser), size, run.clients])
         if key not in self.entries:
             self.entries[key] = _count_entries(run, torch.zeros(size))
         return self.entries[key]
@@ -138,8 +131,9 @@ def size_of(data: Dataset) -> int:
 def _count_entries(run: Run, x: Tensor) -> tuple[int, int, int]:
     try:
         rule: Any = columns([run.optimiser], type(run.optimiser), x)
-        view: Any = columns([run.algorithm], client_class(type(run.algorithm)), x)
-        held = rule.init(x[None]), view.client_init(x[None]), run.algorithm.server_init(x, run.clients)
+        algorithm = run.client_algorithm
+        view: Any = columns([algorithm], client_class(type(algorithm)), x)
+        held = rule.init(x[None]), view.client_init(x[None]), algorithm.server_init(x, run.clients)
         optimiser, memory, server = (
             sum(value.numel() for value in one.values() if isinstance(value, Tensor)) for one in held
         )

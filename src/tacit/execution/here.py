@@ -9,7 +9,7 @@ from dataclasses import replace
 from tacit.data.dataset import Dataset
 from tacit.execution.block import Task, play_block
 from tacit.execution.machine import computing_with
-from tacit.execution.planner import Plan
+from tacit.execution.plan import Plan
 from tacit.records.recorder import Recorder
 
 

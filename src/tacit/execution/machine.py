@@ -44,14 +44,6 @@ def free_memory(device: str) -> int | None:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
 
 
-def machine_memory() -> int | None:
-    """This machine's memory in bytes, where the system tells it."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # Windows
-        return None
-
-
 def shared_memory() -> int | None:
     """Bytes that processes can still share; a container has 64 MB unless told otherwise. None: no limit is known."""
     place = Path("/dev/shm")

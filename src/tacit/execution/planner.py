@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -17,34 +17,20 @@ from torch import nn
 from tacit.core.errors import StudyError, shown
 from tacit.core.registry import import_object
 from tacit.core.rows import batch_key
-from tacit.execution.block import Named, guests_of, parts_of
 from tacit.execution.estimates import Estimator, RunCost, size_of
 from tacit.execution.machine import cores, devices_of, free_memory, shared_memory
-from tacit.execution.plan_text import plan_text
+from tacit.execution.plan import Block, Plan
+from tacit.federated.client_side import client_class
 from tacit.models.model import Imported
 from tacit.models.own import OWN, recall
 from tacit.records.tally import duration
-from tacit.simulation.state import client_class
-from tacit.study.study import local_work, plain
+from tacit.study.guests import Named, guests_of, parts_of
+from tacit.study.texts import plain
 
 START = 4.0  # seconds that a worker process takes to start, about
 PROCESS = 400 << 20  # bytes that it takes before it has done anything
 SHARE = 0.8  # of the free memory that is planned with
 WORTHWHILE = 1e-3  # seconds of arithmetic in a step; with less, threads wait for each other's Python
-
-
-@dataclass(frozen=True)
-class Block:
-    """Runs that are played together; `index` is the place of the first one in the study."""
-
-    index: int
-    runs: tuple[str, ...]
-    rows: int  # clients that train in a round, of all runs
-    at_once: int  # of those, trained together
-    round_steps: int
-    steps: int
-    bytes: int
-    seconds: float  # on one core
 
 
 @dataclass(frozen=True)
@@ -75,44 +61,15 @@ class Places:
         return devices_of(self.device, elsewhere=self.on is not None)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Which blocks are played, and where."""
-
-    blocks: tuple[Block, ...]
-    devices: tuple[str, ...]
-    workers: int | None  # processes; 0 is this one; None: as many as the cluster has room for
-    threads: int | None  # of each; None: as many as torch takes
-    on: str | None
-    why: str  # it is so
-    beside: int = 1  # clients that each process trains side by side, one thread each
-    caution: str | None = None  # why it is not as was asked
-
-    @property
-    def place(self) -> str:
-        """Where, in words."""
-        if self.on:
-            some = "as many workers as there is room for" if self.workers is None else f"{self.workers} workers"
-            return f"{some} of the Ray cluster {self.on}, on {self.devices[0]}"
-        device = ", ".join(self.devices)
-        return f"{self.workers} worker processes, on {device}" if self.workers else f"this process, on {device}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The plan as plain values."""
-        return {**asdict(self), "blocks": [asdict(block) for block in self.blocks]}
-
-    def __str__(self) -> str:
-        return plan_text(self)
-
-
 def group_runs(runs: Sequence[Named]) -> list[list[Named]]:
     """Runs whose clients do the same work up to float settings: their rows can share a batch."""
     groups: dict[str, list[Named]] = {}
     for id, run in runs:
-        owner = client_class(type(run.algorithm))
-        keys = (batch_key(run.algorithm, owner), batch_key(run.optimiser, type(run.optimiser)))
+        algorithm = run.client_algorithm
+        owner = client_class(type(algorithm))
+        keys = (batch_key(algorithm, owner), batch_key(run.optimiser, type(run.optimiser)))
         alike = [plain(part) for part in (run.model, run.dataset, run.public)]
-        key = (keys, type(run.algorithm).sends, alike, run.fusion is not None)
+        key = (run.engine, keys, algorithm.sends, alike)
         groups.setdefault(str(key), []).append((id, run))
     return list(groups.values())
 
@@ -169,10 +126,11 @@ def _is_elsewhere(path: str, known: Any) -> bool:
 
 
 def _cpu_parts(runs: list[Named]) -> list[list[Named]]:
-    """Every run alone, but for fusions in one shot that differ in nothing else: their clients train once for all."""
+    """Every run alone, but for those of one round that share its work: their clients train once for all."""
     parts: dict[str, list[Named]] = {}
     for id, run in runs:
-        parts.setdefault(local_work(run) if run.fusion and run.rounds == 1 else id, []).append((id, run))
+        shared = run.shared_work() if run.rounds == 1 else None
+        parts.setdefault(shared or id, []).append((id, run))
     return list(parts.values())
 
 
@@ -208,17 +166,18 @@ def _block(index: int, part: list[Named], costs: dict[str, RunCost], estimator: 
 
 
 def _shared(part: list[Named], costs: dict[str, RunCost]) -> list[RunCost]:
-    """What the runs cost together: fusions that differ in nothing else share their first round's training."""
-    seen: set[str] = set()
-    found = []
+    """What the runs cost together: some share their first round's training."""
+    trained: set[str] = set()
+    together = []
     for id, run in part:
-        cost, work = costs[id], local_work(run)
-        if run.fusion and work in seen:
+        cost, work = costs[id], run.shared_work()
+        if work in trained:
             left = 1 - 1 / run.rounds
             cost = replace(cost, steps=cost.steps - cost.round_steps, seconds=left * cost.seconds)
-        seen.add(work)
-        found.append(cost)
-    return found
+        if work is not None:
+            trained.add(work)
+        together.append(cost)
+    return together
 
 
 def fitted(block: Block, row: int, room: int | None) -> Block:

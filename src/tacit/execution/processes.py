@@ -21,9 +21,10 @@ import torch.multiprocessing
 
 from tacit.core.own_code import own_code
 from tacit.data.dataset import Dataset
-from tacit.execution.block import Ended, Failed, Message, Task, packed, play_block
+from tacit.execution.block import Failed, Task, packed, play_block
 from tacit.execution.machine import computing_with
-from tacit.execution.planner import Plan
+from tacit.execution.plan import Plan
+from tacit.records.messages import Ended, Message
 from tacit.records.recorder import Recorder
 from tacit.training.memory import keep_freed_memory
 
@@ -147,7 +148,7 @@ class Pool:
         if worker.task:
             self.waiting.append(worker.task)
         if self.waiting:
-            self.recorder.retry(self.waiting[-1], why)
+            self.recorder.retry(self.waiting[-1].index, self.waiting[-1].ids, why)
             self._start(worker.device)
 
     def _start(self, device: str) -> None:

@@ -26,9 +26,10 @@ from tacit.core.events import Warned
 from tacit.core.own_code import summarise
 from tacit.core.version import __version__
 from tacit.data.dataset import Dataset
-from tacit.execution.block import Ended, Failed, Message, Task, packed, play_block
+from tacit.execution.block import Failed, Task, packed, play_block
 from tacit.execution.machine import computing_with
-from tacit.execution.planner import Plan
+from tacit.execution.plan import Plan
+from tacit.records.messages import Ended, Message
 from tacit.records.recorder import Recorder
 from tacit.training.memory import keep_freed_memory
 
@@ -189,7 +190,8 @@ class Crew:
         if worker.task:
             self.waiting.append(worker.task)
         if self.waiting:
-            self.recorder.retry(self.waiting[-1], f"a worker of the Ray cluster was lost ({type(error).__name__})")
+            why = f"a worker of the Ray cluster was lost ({type(error).__name__})"
+            self.recorder.retry(self.waiting[-1].index, self.waiting[-1].ids, why)
             self._start()
 
     def _check(self, versions: Mapping[str, str]) -> None:

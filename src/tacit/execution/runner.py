@@ -5,30 +5,31 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import StudyError
 from tacit.core.events import OnEvent, StudyStarted, Warned, ignore
 from tacit.data.dataset import Dataset
-from tacit.execution.block import Named, Task
+from tacit.execution.block import Task
 from tacit.execution.estimates import Estimator
-from tacit.execution.planner import Places, Plan, make_plan
+from tacit.execution.plan import Plan
+from tacit.execution.planner import Places, make_plan
 from tacit.records import folder as folders
 from tacit.records.checkpoint import Checkpoints
-from tacit.records.environment import note_environment
+from tacit.records.environment import note_environment, read_environment
 from tacit.records.folder import new_folder as new_folder
 from tacit.records.recorder import Recorder
 from tacit.study.checks import cautions
-from tacit.study.division import load_data
+from tacit.study.division import StudyData, load_data
+from tacit.study.guests import Named
 from tacit.study.names import encoding_files, label_runs, row_names, run_ids, table_columns
-from tacit.study.portrait import Division
-from tacit.study.study import Run, Study
+from tacit.study.run import Run
+from tacit.study.study import Study
 from tacit.training.memory import keep_freed_memory
 
 CHECKPOINT_SECONDS = 1.0  # between two checkpoints of a study; what is lost by a crash is computed again
-
-Data = tuple[dict[str, Dataset], list[Division]]
 
 
 def plan_study(study: Study, places: Places, *, data: str | None = None) -> Plan:
@@ -40,7 +41,7 @@ def plan_rest(folder: Path, places: Places, *, data: str | None = None) -> Plan:
     """What `resume_study` would do."""
     study = _read(folder)
     loaded = load_data(study, data, ignore)
-    return _plan(_named(study), places, loaded, Checkpoints(folder, _key(study, loaded[0])).ended)
+    return _plan(_named(study), places, loaded, Checkpoints(folder, _key(study, loaded.datasets)).ended)
 
 
 def run_study(
@@ -52,7 +53,7 @@ def run_study(
     new = folders.make(folder)
     with folders.locked(folder), folders.undone(folder, new):
         folders.write_text(folder / "study.yaml", study.to_yaml())
-        folders.write_text(folder / "splits.json", json.dumps([one.portrait.to_dict() for one in loaded[1]]))
+        folders.write_text(folder / "splits.json", json.dumps([one.portrait.to_dict() for one in loaded.divisions]))
         _play(study, loaded, folder, places, on_event)
 
 
@@ -73,15 +74,15 @@ def _read(folder: Path) -> Study:
         raise StudyError(f"cannot resume {folder}: {error}") from error.__cause__
 
 
-def _play(study: Study, loaded: Data, folder: Path, places: Places, on_event: OnEvent) -> None:
+def _play(study: Study, loaded: StudyData, folder: Path, places: Places, on_event: OnEvent) -> None:
     keep_freed_memory()
-    named, labels, key = _named(study), label_runs(study.runs()), _key(study, loaded[0])
+    named, labels, key = _named(study), label_runs(study.runs()), _key(study, loaded.datasets)
     checkpoints = Checkpoints(folder, key)
     plan = _plan(named, places, loaded, checkpoints.ended)
-    note_environment(folder, plan)
+    _note_environment(folder, plan)
     folders.write_text(folder / "runs.json", json.dumps(dict(zip(run_ids(labels), labels, strict=True)), indent=1))
-    _write_encodings([run for _, run in named], loaded[0], folder)
-    recorder = Recorder(folder, named, checkpoints, on_event)
+    _write_encodings([run for _, run in named], loaded.datasets, folder)
+    recorder = Recorder(folder, {id: run.rounds for id, run in named}, checkpoints, on_event)
     checkpoints.arrange((block.index, block.runs) for block in plan.blocks)
     for text in [*cautions([run for _, run in named]), *([plan.caution] if plan.caution else [])]:
         on_event(Warned(text))
@@ -90,10 +91,23 @@ def _play(study: Study, loaded: Data, folder: Path, places: Places, on_event: On
     complete = False
     try:
         if plan.blocks:
-            _execute(plan, _tasks(plan, named, key, exact=places.exact), loaded[0], recorder)
+            tasks = _tasks(plan, named, key, exact=places.exact)
+            if not (plan.on or plan.workers):
+                tasks = [replace(task, partitions=loaded.partitions) for task in tasks]
+            _execute(plan, tasks, loaded.datasets, recorder)
         complete = True
     finally:
         recorder.close(complete=complete)
+
+
+def _note_environment(folder: Path, plan: Plan) -> None:
+    """Where the study runs, if anything of it is left to run."""
+    if not plan.blocks and read_environment(folder):
+        return
+    place = "a Ray cluster" if plan.on else plan.place.partition(",")[0]
+    here = plan.on is None
+    about: dict[str, Any] = {"threads": plan.threads, "side_by_side": plan.beside, "here": here}
+    note_environment(folder, devices=plan.devices, place=place, **about)
 
 
 def _execute(plan: Plan, tasks: list[Task], datasets: dict[str, Dataset], recorder: Recorder) -> None:
@@ -107,8 +121,8 @@ def _execute(plan: Plan, tasks: list[Task], datasets: dict[str, Dataset], record
     play(plan, tasks, datasets, recorder)
 
 
-def _plan(named: Sequence[Named], places: Places, loaded: Data, done: Sequence[str] | dict[str, Any] = ()) -> Plan:
-    return make_plan(named, places, Estimator(*loaded), tuple(done))
+def _plan(named: Sequence[Named], places: Places, loaded: StudyData, done: Sequence[str] | dict[str, Any] = ()) -> Plan:
+    return make_plan(named, places, Estimator(loaded.datasets, loaded.partitions), tuple(done))
 
 
 def _tasks(plan: Plan, named: Sequence[Named], key: str, *, exact: bool) -> list[Task]:

@@ -18,25 +18,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
 from tacit.core.registry import Registered
 from tacit.core.rows import Rows
 from tacit.data.splits.split import Split
+from tacit.federated.client_side import client_side
 from tacit.federated.cohort import Cohort
+from tacit.federated.local_work import LocalWork
 from tacit.training.optimisers import Optimiser
 from tacit.training.trainer import Work
 
 Server = Mapping[str, Any]  # (P,) tensors and scalars by name; "x" is the global model
-
-
-class LocalWork(NamedTuple):
-    """The local work of methods that fix it; None as batch size is the full batch."""
-
-    epochs: int
-    batch_size: int | None
 
 
 @dataclass(frozen=True)
@@ -52,8 +47,12 @@ class Algorithm(Registered, family="algorithms", home="tacit.federated.algorithm
     totals: ClassVar[tuple[str, ...]] = ()  # the message's entries that aggregate wants the plain sum of
     combines: ClassVar[bool] = True  # aggregate goes through the study's combiner
     whole_updates: ClassVar[bool] = True  # x + dx is a client's model
+    sends_updates: ClassVar[bool] = True  # clients send something that the wire or an attacker could change
+    starts_at_x: ClassVar[bool] = False  # it reads gradients off w - x, so clients must start at x
+    keeps_all_models: ClassVar[bool] = False  # the server has a model of every client
 
     @property
+    @client_side
     def needs_full_gradient(self) -> bool:
         """Whether `work.full_gradient` is wanted: each client's gradient over all its data, at sent["x"]."""
         return False
@@ -66,36 +65,45 @@ class Algorithm(Registered, family="algorithms", home="tacit.federated.algorithm
         """What this client receives: the entries that `sends` names, unless the method keeps one model per group."""
         return {name: server[name] for name in self.sends}
 
+    @client_side
     def client_init(self, x: Tensor) -> Rows:
         """Each client's memory before its first round."""
         return {}
 
+    @client_side
     def begin(self, sent: Rows, mine: Rows) -> tuple[Tensor, Rows, Rows | None]:
         """The first local parameters, the memory, and a start for the optimiser's state or None."""
         return sent["x"], mine, None
 
+    @client_side
     def correct(self, g: Tensor, w: Tensor, sent: Rows, mine: Rows, work: Work) -> Tensor:
         """The gradient that the local optimiser applies."""
         return g
 
+    @client_side
     def finish(self, w: Tensor, sent: Rows, mine: Rows, work: Work) -> tuple[Rows, Rows]:
         """The message to the server, of rows and (K, 1) columns, and the next memory."""
         return {"dx": w - sent["x"]}, mine
 
+    @client_side
     def settle(self, old: Rows, mine: Rows, arrived: Rows) -> Rows:
-        """The memory to keep where the message goes through a wire: from the old one, the next, what arrives or will."""
+        """The memory to keep behind a wire: from the old one, the next, and what arrives or still will."""
         return mine
 
     def aggregate(self, server: Server, cohort: Cohort) -> Server:
         """The server's next state."""
         return {**server, "x": server["x"] + cohort.combine("dx")}
 
+    @client_side
     def personal(self, sent: Rows, mine: Rows) -> Tensor:
         """The model that a client's own metrics are measured on."""
         return sent["x"]
 
     def check(self, optimiser: Optimiser) -> None:
         """Raises StudyError, with the reason, for a local optimiser that breaks the method's maths."""
+
+    def check_clients(self, clients: int) -> None:
+        """Raises StudyError where there are too few clients for the method."""
 
     def caution(self, split: Split) -> str | None:
         """What to expect where this way of dividing the data makes trouble for the method."""

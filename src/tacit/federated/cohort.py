@@ -130,7 +130,7 @@ class SummedCohort:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise StudyError(f"a server that sees sums only knows no {name} of single clients; leave out the stage that sums")
+        raise StudyError(f"a server that sees sums only knows no {name} of single clients; leave out the sum")
 
 
 def weighted(message: Rows, weight: Tensor, loss: Tensor, totals: Sequence[str] = ()) -> Rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -12,29 +13,31 @@ import torch
 
 from tacit.core.files import replacing
 from tacit.core.version import __version__
-from tacit.execution.planner import Plan
 
 PACKAGES = ("torch", "numpy", "scikit-learn", "pandas", "pyarrow")
 
 
-def note_environment(folder: Path, plan: Plan) -> None:
-    """Adds to environment.json what the study runs with, unless the last entry says the same or nothing is left."""
+def note_environment(
+    folder: Path, *, devices: Sequence[str], place: str, threads: int | None, side_by_side: int, here: bool = True
+) -> None:
+    """Adds to environment.json what the study runs with, unless the last entry says the same.
+
+    `here` says whether the devices are this machine's, whose names can be asked for.
+    """
     known = read_environment(folder)
-    if known and not plan.blocks:
-        return
-    here = {
+    entry = {
         "tacit": __version__,
         "python": platform.python_version(),
         **{name: found for name in PACKAGES if (found := _version(name))},
         "machine": f"{platform.system()} {platform.machine()}",
-        "device": plan.devices[0] if plan.on else ", ".join(_device(name) for name in plan.devices),
-        "threads": plan.threads or torch.get_num_threads(),
-        "side by side": plan.beside,
-        "place": "a Ray cluster" if plan.on else plan.place.partition(",")[0],
+        "device": ", ".join(_device(name) for name in devices) if here else devices[0],
+        "threads": threads or torch.get_num_threads(),
+        "side by side": side_by_side,
+        "place": place,
     }
-    if not known or known[-1] != here:
+    if not known or known[-1] != entry:
         with replacing(folder / "environment.json") as file:
-            file.write(json.dumps([*known, here], indent=1))
+            file.write(json.dumps([*known, entry], indent=1))
 
 
 def read_environment(folder: Path) -> list[dict[str, Any]]:

@@ -13,15 +13,15 @@ from pathlib import Path
 from tacit.core.errors import StudyError, TacitError
 from tacit.core.files import replacing
 from tacit.records.history import read_lines
-from tacit.study.study import Study
 
 
-def new_folder(study: Study, parent: str | Path = "runs") -> Path:
-    """A name for a new run's folder that nobody has yet: runs/<name>-<time>."""
-    word = re.sub(r"[^\w.-]+", "-", study.name).strip(".-")[:80] or "study"
+def new_folder(name: str, parent: str | Path = "runs") -> Path:
+    """A path for the folder of a new study of this name, which nobody has yet: runs/<name>-<time>."""
+    word = re.sub(r"[^\w.-]+", "-", name).strip(".-")[:80] or "study"
     stem = f"{word}-{datetime.now():%Y%m%d-%H%M%S}"
-    names = (f"{stem}{suffix}" for suffix in itertools.chain([""], (f"-{k}" for k in itertools.count(2))))
-    return next(Path(parent) / name for name in names if not (Path(parent) / name).exists())
+    suffixes = itertools.chain([""], (f"-{k}" for k in itertools.count(2)))
+    paths = (Path(parent) / f"{stem}{suffix}" for suffix in suffixes)
+    return next(path for path in paths if not path.exists())
 
 
 def check_empty(folder: Path) -> None:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tacit.core.errors import StudyError
 from tacit.core.events import OnEvent, RoundFinished, RunFinished, Warned
-from tacit.execution.block import Ended, Message, Named, Played, Saved, Task, Trained
 from tacit.records import checkpoint
 from tacit.records.checkpoint import Checkpoints
 from tacit.records.history import History
+from tacit.records.messages import Ended, Message, Played, Saved, Trained
 
 RETRIES = 3  # of one block
 
 
 class Recorder:
-    """Takes the messages of all blocks, in whatever order they come."""
+    """Takes the messages of all blocks, in whatever order they come. `rounds` are those of each run, by its id."""
 
-    def __init__(self, folder: Path, runs: Sequence[Named], checkpoints: Checkpoints, on_event: OnEvent) -> None:
+    def __init__(self, folder: Path, rounds: Mapping[str, int], checkpoints: Checkpoints, on_event: OnEvent) -> None:
         self.folder, self.checkpoints, self.on_event = folder, checkpoints, on_event
-        self.rounds = {id: run.rounds for id, run in runs}
+        self.rounds = rounds
         self.seen = dict.fromkeys(self.rounds, 0) | checkpoints.rounds
         self.history = History(folder, list(self.rounds), checkpoints.rounds)
         self.lost: Counter[int] = Counter()  # how often a block has lost its worker
@@ -52,12 +52,12 @@ class Recorder:
         """Where the block goes on."""
         return self.checkpoints.saved(block)
 
-    def retry(self, task: Task, why: str) -> None:
-        """Notes that a block has lost its worker; refuses to go on when that happens too often."""
-        self.lost[task.index] += 1
-        first, others = task.runs[0][0], len(task.runs) - 1
+    def retry(self, block: int, runs: Sequence[str], why: str) -> None:
+        """Notes that a block of these runs has lost its worker; refuses to go on when that happens too often."""
+        self.lost[block] += 1
+        first, others = runs[0], len(runs) - 1
         name = f"{first} and {others} more" if others else first
-        if self.lost[task.index] > RETRIES:
+        if self.lost[block] > RETRIES:
             raise StudyError(
                 f"{name} lost its worker {RETRIES + 1} times, the last time because {why}; resume the study with fewer"
                 " workers if memory ran out"

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import pandas as pd
 
 from tacit.study.names import row_names
-from tacit.study.study import local_work
-
-if TYPE_CHECKING:
-    from tacit.report.results import Results
+from tacit.study.run import Run
 
 BASELINES = {"alone": "local networks", "average": "naive average", "ensemble": "ensemble"}
 
 
-def with_baselines(results: Results, summary: pd.DataFrame) -> pd.DataFrame:
+class Compared(Protocol):
+    """What is told of a study's runs, by their ids."""
+
+    labels: dict[str, dict[str, Any]]
+
+    @property
+    def score(self) -> str:
+        """What models are judged by."""
+
+    @property
+    def runs(self) -> Mapping[str, Run]:
+        """The runs."""
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """What each is called in a table."""
+
+
+def with_baselines(results: Compared, summary: pd.DataFrame) -> pd.DataFrame:
     """The summary of runs, with lines for what their fusions are compared with.
 
     In one shot, fusions that differ in nothing else have the same networks, and a line for all; after several rounds
@@ -39,9 +55,9 @@ def with_baselines(results: Results, summary: pd.DataFrame) -> pd.DataFrame:
     return table.iloc[pd.Series(place).argsort(kind="stable")].reset_index(drop=True)
 
 
-def _titles(results: Results, title: str) -> dict[str, str]:
+def _titles(results: Compared, title: str) -> dict[str, str]:
     """What the baseline of every run with a fusion is called: after several rounds with the method that led there."""
-    fused = [run for run, about in results.runs.items() if about.fusion]
+    fused = [run for run, about in results.runs.items() if about.shared_work()]
     labels = [results.labels[run] for run in fused]
     named = [
         {**label, "algorithm": title if results.runs[run].rounds == 1 else f"{label['algorithm']}: {title}"}
@@ -51,7 +67,8 @@ def _titles(results: Results, title: str) -> dict[str, str]:
     return dict(zip(fused, names[len(results.labels) :], strict=True))
 
 
-def _networks(results: Results, run: str) -> str:
+def _networks(results: Compared, run: str) -> str:
     """Tells which networks a run's clients have trained."""
     about = results.runs[run]
-    return local_work(about) if about.rounds == 1 else run
+    shared = about.shared_work() if about.rounds == 1 else None
+    return shared or run

@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from tacit.report.curves import SCORES, chart_data, is_crowd, is_reference
+from tacit.report.curves import SCORES, chart_data, is_reference
 from tacit.report.fusions import fusion_data, width_rows
-from tacit.report.results import Results
-from tacit.simulation.metrics import ALL_TESTED
-from tacit.study.question import ask, settings
+from tacit.report.tables import Tables
+from tacit.study.question import ask, varied_and_same
+from tacit.study.tested import ALL_TESTED, is_crowd
 
 LEAST_WIDTH = 0.05  # of a score's shades: smaller differences stay pale
 FEW_TESTS = 10  # samples of a client's local test, of which a share says little
@@ -26,14 +26,14 @@ LEGEND = {
 }
 
 
-def contents(results: Results) -> dict[str, Any]:
+def contents(results: Tables) -> dict[str, Any]:
     """Everything that the template needs."""
     summary, score = results.summary(), results.score
-    varied, same = settings(results.study)
+    varied, same = varied_and_same(results.study.runs())
     done = summary["status"].ne("running").sum() if len(summary) else 0
     return {
         "name": results.study.name,
-        "question": ask(results.study),
+        "question": ask(results.study.runs()),
         "varied": varied,
         "same": same,
         "runs": len(results.runs),
@@ -60,20 +60,20 @@ def contents(results: Results) -> dict[str, Any]:
     }
 
 
-def _compared(results: Results) -> dict[str, str]:
+def _compared(results: Tables) -> dict[str, str]:
     """The tables' titles by metric; the best of all rounds comes second."""
     titles = list(results.titles.items())
     best = (f"best_{results.score}", f"Best {SCORES[results.score]} of any round")
     return dict([*titles[:1], best, *titles[1:]]) if titles else {}
 
 
-def _fair(results: Results) -> dict[str, str]:
-    several = any(run.clients > 1 for run in results.runs.values() if not run.centralised)
+def _fair(results: Tables) -> dict[str, str]:
+    several = any(run.clients > 1 for run in results.runs.values() if not run.is_reference)
     titles = {"worst": "The worst served client", "spread": "Spread over clients"}
     return {name: title for name, title in titles.items() if several and name in results.summary()}
 
 
-def _table(results: Results, metric: str, title: str) -> dict[str, Any]:
+def _table(results: Tables, metric: str, title: str) -> dict[str, Any]:
     """The comparison, with the best of each column marked and a shade from 0 to 1 for every cell.
 
     A cell of which a run is still going, or not begun, says so and is not compared.
@@ -116,7 +116,7 @@ def _table(results: Results, metric: str, title: str) -> dict[str, Any]:
     }
 
 
-def _going(results: Results) -> dict[tuple[str, str], str]:
+def _going(results: Tables) -> dict[tuple[str, str], str]:
     """The cells that are not final yet, and how far their runs have come."""
     reached = {record["run"]: (record["round"], record["status"]) for record in results.records}
     found: dict[tuple[str, str], list[str]] = {}
@@ -132,7 +132,7 @@ def _digits(value: float) -> str:
     return f"{value:.4f}" if abs(value) < 1e5 else f"{value:.3g}"
 
 
-def _reference(results: Results) -> str:
+def _reference(results: Tables) -> str:
     """What all the data in one place give; named where there are several."""
     central = [name for name in dict.fromkeys(results.names.values()) if is_reference(name)]
     if not central or len(central) == len(set(results.names.values())) or results.summary().empty:
@@ -148,7 +148,7 @@ def _reference(results: Results) -> str:
     return "; ".join(texts)
 
 
-def _costs(results: Results) -> list[dict[str, str]]:
+def _costs(results: Tables) -> list[dict[str, str]]:
     """A row per method: what a run of it costs, on average."""
     summary = results.summary()
     if summary.empty:
@@ -174,7 +174,7 @@ def _costs(results: Results) -> list[dict[str, str]]:
     return rows
 
 
-def _fused(results: Results) -> dict[str, list[dict[str, str]]]:
+def _fused(results: Tables) -> dict[str, list[dict[str, str]]]:
     """For each split a row per fusion: widths and the time of matching, on average over the seeds."""
     found: dict[str, list[dict[str, str]]] = {}
     for row in width_rows(results):
@@ -183,7 +183,7 @@ def _fused(results: Results) -> dict[str, list[dict[str, str]]]:
     return found
 
 
-def _small_tests(results: Results) -> list[str]:
+def _small_tests(results: Tables) -> list[str]:
     """A word about clients whose local test is too small to tell much."""
     sizes = [(sum(one.test[k]), one.split, name) for one in results.portraits for k, name in enumerate(one.clients)]
     if not any(size for size, _, _ in sizes) or min(sizes)[0] >= FEW_TESTS:  # none at all is what the study asked for
@@ -195,7 +195,7 @@ def _small_tests(results: Results) -> list[str]:
     ]
 
 
-def _cohorts(results: Results) -> list[str]:
+def _cohorts(results: Tables) -> list[str]:
     """A word about clients that are tested only when they take part."""
     if not any(map(is_crowd, results.runs.values())):
         return []
@@ -205,7 +205,7 @@ def _cohorts(results: Results) -> list[str]:
     ]
 
 
-def _waiting(results: Results) -> list[str]:
+def _waiting(results: Tables) -> list[str]:
     """Methods of which no run has begun."""
     begun = {results.names[record["run"]] for record in results.records}
     return [name for name in dict.fromkeys(results.names.values()) if name not in begun]

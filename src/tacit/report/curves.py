@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from tacit.report.results import Results
-from tacit.simulation.metrics import ALL_TESTED
-from tacit.study.study import Run
+from tacit.report.tables import Tables
+from tacit.study.kinds.reference import ALL_DATA, REFERENCE
+from tacit.study.tested import is_crowd
 
 SCORES = {"accuracy": "accuracy", "r2": "R²"}
 MOST_VALUES = 240_000  # of clients' curves in a page; a value takes about 7 bytes
@@ -27,15 +27,10 @@ RANKS: dict[str, Callable[[list[float]], float]] = {
 
 def is_reference(name: str) -> bool:
     """Whether a row of a table is the centralised reference."""
-    return name.startswith("centralised")
+    return name.startswith(REFERENCE)
 
 
-def is_crowd(run: Run) -> bool:
-    """Whether a round tests and records only the clients that take part in it."""
-    return run.clients > ALL_TESTED
-
-
-def chart_data(results: Results) -> dict[str, Any]:
+def chart_data(results: Tables) -> dict[str, Any]:
     """The numbers behind the charts, as plain lists."""
     reference = [name for name in dict.fromkeys(results.names.values()) if is_reference(name)]
     methods = [name for name in dict.fromkeys(results.names.values()) if name not in reference]
@@ -47,7 +42,7 @@ def chart_data(results: Results) -> dict[str, Any]:
         "columns": results.columns,
         "methods": methods or reference,
         "references": reference if methods else [],
-        "splits": [one for one in columns if one != "all data"] or columns,
+        "splits": [one for one in columns if one != ALL_DATA] or columns,
         "curves": curves,
         **_client_curves(results),
         "crowds": any(map(is_crowd, results.runs.values())),
@@ -55,7 +50,7 @@ def chart_data(results: Results) -> dict[str, Any]:
     }
 
 
-def _curves(results: Results) -> list[dict[str, Any]]:
+def _curves(results: Tables) -> list[dict[str, Any]]:
     rounds, found = results.frame(), []
     kept_rounds = _kept_rounds(max(rounds["round"], default=0) if len(rounds) else 0, MOST_ROUNDS)
     for run, mine in rounds.groupby("run", sort=False) if len(rounds) else ():
@@ -79,11 +74,11 @@ def _curves(results: Results) -> list[dict[str, Any]]:
     return found
 
 
-def _client_curves(results: Results) -> dict[str, Any]:
+def _client_curves(results: Tables) -> dict[str, Any]:
     """Each client's metrics round by round; of very many, fewer seeds, clients and rounds, and a note."""
     by_run: dict[str, list[dict[str, Any]]] = {}
     for record in results.records:
-        if not results.runs[record["run"]].centralised:
+        if not results.runs[record["run"]].is_reference:
             by_run.setdefault(record["run"], []).append(record)
     crowds = {run: is_crowd(results.runs[run]) for run in by_run}
     lines = {run: len(RANKS) if crowds[run] else len(mine[0]["clients"]) for run, mine in by_run.items()}
@@ -108,7 +103,7 @@ def _client_curves(results: Results) -> dict[str, Any]:
     return {"clients": found, "clients_note": ", ".join(notes)}
 
 
-def _client_curve(results: Results, run: str, records: list[dict[str, Any]], most: int) -> dict[str, Any]:
+def _client_curve(results: Tables, run: str, records: list[dict[str, Any]], most: int) -> dict[str, Any]:
     names, last = results.client_names(run), records[-1]["clients"][:most]
     return {
         **about_run(results, run, records),
@@ -121,7 +116,7 @@ def _client_curve(results: Results, run: str, records: list[dict[str, Any]], mos
     }
 
 
-def _crowd_curve(results: Results, run: str, records: list[dict[str, Any]], last: dict[str, Any]) -> dict[str, Any]:
+def _crowd_curve(results: Tables, run: str, records: list[dict[str, Any]], last: dict[str, Any]) -> dict[str, Any]:
     """Of clients that come and go: the highest, the median and the lowest value of each round, and the last round's."""
     names, field = results.client_names(run), f"test_{results.score}"
     dots = [(names[one["client"]], one[field]) for one in last["clients"] if _is_told(one, field)][:MOST_DOTS]
@@ -148,7 +143,7 @@ def _is_told(one: dict[str, Any], field: str) -> bool:
     return one[field] is not None and not one.get("attacker")
 
 
-def about_run(results: Results, run: str, records: list[dict[str, Any]]) -> dict[str, Any]:
+def about_run(results: Tables, run: str, records: list[dict[str, Any]]) -> dict[str, Any]:
     """What tells this run from others, and the rounds that are shown of it."""
     return {
         "run": run,
@@ -159,7 +154,7 @@ def about_run(results: Results, run: str, records: list[dict[str, Any]]) -> dict
     }
 
 
-def _kinds(results: Results) -> dict[str, str]:
+def _kinds(results: Tables) -> dict[str, str]:
     score = results.score
     return {"train": f"train_{score}", "test": f"test_{score}", "train_loss": "train_loss", "test_loss": "test_loss"}
 

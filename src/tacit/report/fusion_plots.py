@@ -14,14 +14,14 @@ from tacit.report.pictures import COLOURS, called, drawing, panels_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from tacit.report.results import Results
+    from tacit.report.tables import Tables
 
 GREY, INK = "#777777", "#222222"
 GAP = 2  # places between two clients' neurons
 NAMED = 16  # clients whose names fit above their neurons
 
 
-def fusion_pictures(results: Results) -> dict[str, Callable[[], Figure]]:
+def fusion_pictures(results: Tables) -> dict[str, Callable[[], Figure]]:
     """Every picture that fusions have, by name; the matching is that of the first run that has ended."""
     last = last_records(results)
     if not last:
@@ -110,7 +110,7 @@ def draw_matching(
     return figure
 
 
-def _draw_run(results: Results, run: str, fusion: dict[str, Any]) -> Figure:
+def _draw_run(results: Tables, run: str, fusion: dict[str, Any]) -> Figure:
     figure = draw_matching(fusion["assignment"], fusion["widths"], [called(one) for one in results.client_names(run)])
     figure.suptitle(f"{results.names[run]}, {results.labels[run][results.columns]}, seed {results.runs[run].seed}")
     return figure

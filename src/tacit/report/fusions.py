@@ -11,7 +11,7 @@ from typing import Any
 from tacit.report.baselines import with_baselines
 from tacit.report.curves import about_run, rounded
 from tacit.report.pictures import called
-from tacit.report.results import Results
+from tacit.report.tables import Tables
 
 MOST_NEURONS = 300  # local ones of a layer whose matching can be drawn
 KINDS = ("alone", "average", "", "ensemble")  # as they stand below each other; "" is a fused network
@@ -50,9 +50,9 @@ class Sharing:
         return [found[k] for k in range(1, max(found) + 1)]
 
 
-def fusion_data(results: Results) -> dict[str, Any] | None:
+def fusion_data(results: Tables) -> dict[str, Any] | None:
     """The numbers behind the section's charts; None where no run has a fusion."""
-    if not any(run.fusion for run in results.runs.values()):
+    if not any(run.kind == "fusion" for run in results.runs.values()):
         return None
     last = last_records(results)
     return {
@@ -63,13 +63,13 @@ def fusion_data(results: Results) -> dict[str, Any] | None:
     }
 
 
-def last_records(results: Results) -> dict[str, dict[str, Any]]:
+def last_records(results: Tables) -> dict[str, dict[str, Any]]:
     """The last round of every run that has fused anything."""
     last = {record["run"]: record for record in results.records}
     return {run: record for run, record in last.items() if "fusion" in record}
 
 
-def score_rows(results: Results) -> list[dict[str, Any]]:
+def score_rows(results: Tables) -> list[dict[str, Any]]:
     """For each split, what local networks, their average, the fused networks and the ensemble reach.
 
     A value is that of a seed and, of local networks, of a client. A row that belongs to no single method has none.
@@ -94,7 +94,7 @@ def score_rows(results: Results) -> list[dict[str, Any]]:
     return sorted(known, key=lambda row: KINDS.index(row["baseline"]))
 
 
-def width_rows(results: Results) -> list[dict[str, Any]]:
+def width_rows(results: Tables) -> list[dict[str, Any]]:
     """For each method and split, each hidden layer's width after fusion and before, and the seconds of matching."""
     cells: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for run, record in last_records(results).items():
@@ -122,7 +122,7 @@ def _layer(records: Sequence[dict[str, Any]], layer: int) -> dict[str, float]:
     }
 
 
-def _matching(results: Results, run: str, record: dict[str, Any]) -> dict[str, Any]:
+def _matching(results: Tables, run: str, record: dict[str, Any]) -> dict[str, Any]:
     """Who shares which neuron; not known before the run's last round."""
     fusion = record["fusion"]
     pairs = zip(fusion.get("assignment", []), fusion["widths"], strict=False)
@@ -140,5 +140,5 @@ def _matching(results: Results, run: str, record: dict[str, Any]) -> dict[str, A
     return {**about_run(results, run, [record]), "names": list(results.client_names(run)), "layers": layers}
 
 
-def _split(results: Results, run: str) -> str:
+def _split(results: Tables, run: str) -> str:
     return str(results.labels[run][results.columns])

@@ -10,19 +10,19 @@ import jinja2
 from tacit.core.files import replacing
 from tacit.core.version import __version__
 from tacit.report.contents import contents
-from tacit.report.results import Results
+from tacit.report.tables import Tables
 
 HERE = Path(__file__).parent
 
 
-def write_page(results: Results) -> Path:
+def write_page(results: Tables) -> Path:
     """Writes report.html into the study's folder."""
     with replacing(results.report) as file:
         file.write(render(results))
     return results.report
 
 
-def render(results: Results, *, live: bool = False, tag: str = "") -> str:
+def render(results: Tables, *, live: bool = False, tag: str = "") -> str:
     """The page as text; a live one asks its server for news."""
     style, template = _read("report.css"), _read("report.html.jinja")
     script = "".join(map(_read, ("charts.js", "fusion.js", "report.js")))

@@ -9,14 +9,14 @@ from typing import Any
 
 from tacit.core.errors import StudyError
 from tacit.report.html import render
-from tacit.report.results import Results
+from tacit.report.tables import Tables
 
 WATCHED = ("history.jsonl", "runs.json", "study.yaml")
 
 
 def open_server(folder: Path, port: int = 0) -> ThreadingHTTPServer:
     """A server for the study in this folder, on localhost; call `serve_forever`. Port 0 takes a free one."""
-    Results(folder)  # says what is missing before a port is taken
+    Tables(folder)  # says what is missing before a port is taken
     handler = type("Handler", (_Handler,), {"folder": folder})
     try:
         return ThreadingHTTPServer(("127.0.0.1", port), handler)
@@ -47,7 +47,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
             return
         try:
-            body = render(Results(self.folder), live=True, tag=tag).encode()
+            body = render(Tables(self.folder), live=True, tag=tag).encode()
         except Exception as error:  # a file that is being written, or damaged: the next request may find it whole
             said = str(error).encode("ascii", "replace").decode().splitlines() or [type(error).__name__]
             self.send_error(503, "not now", said[0])

@@ -9,21 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.core.errors import StudyError, suggest
-from tacit.report.curves import SCORES, is_crowd, is_reference
+from tacit.report.curves import SCORES, is_reference
 from tacit.report.fusion_plots import fusion_pictures
 from tacit.report.pictures import Picture, drawing, panels_of, style_of
 from tacit.report.split_plots import draw_portraits
+from tacit.study.tested import is_crowd
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from tacit.report.results import Results
+    from tacit.report.tables import Tables
 
 SHOWN_PANELS = 24  # of clients' curves; all of them are in clients.csv
 
 
-def plot(results: Results, kind: str | None = None) -> Picture:
+def plot(results: Tables, kind: str | None = None) -> Picture:
     """A picture of the results: accuracy (or r2), loss, cost, clients, comparison or splits.
 
     Where networks were fused also: fusion, widths and matching.
@@ -35,7 +36,7 @@ def plot(results: Results, kind: str | None = None) -> Picture:
     return Picture(drawings[wanted]())
 
 
-def pictures(results: Results) -> dict[str, Callable[[], Figure]]:
+def pictures(results: Tables) -> dict[str, Callable[[], Figure]]:
     """Every picture that these results have, by name."""
     score, rounds = results.score, results.frame()
     drawings: dict[str, Callable[[], Figure]] = {}
@@ -55,7 +56,7 @@ def pictures(results: Results) -> dict[str, Callable[[], Figure]]:
     return drawings
 
 
-def write_figures(results: Results) -> list[Path]:
+def write_figures(results: Tables) -> list[Path]:
     """Every picture as svg and png, in the folder figures/."""
     made = [(name, Picture(drawing())) for name, drawing in pictures(results).items()]
     return [
@@ -167,11 +168,11 @@ def draw_comparison(table: pd.DataFrame, title: str) -> Figure:
     return figure
 
 
-def _named(results: Results, table: pd.DataFrame) -> pd.DataFrame:
+def _named(results: Tables, table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(algorithm=table["run"].map(results.names), split=table[results.columns])
 
 
-def _with_crowds(results: Results, table: pd.DataFrame) -> pd.DataFrame:
+def _with_crowds(results: Tables, table: pd.DataFrame) -> pd.DataFrame:
     return _named(results, table).assign(crowd=table["run"].map(lambda run: is_crowd(results.runs[run])))
 
 

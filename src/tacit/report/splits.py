@@ -31,7 +31,7 @@ class Splits:
         self, study: Study | str | Path | Mapping[str, Any], data: str | None = None, on_event: OnEvent = ignore
     ) -> None:
         self.study = Study.of(study)
-        _, self.divisions = load_data(self.study, data, on_event)
+        self.divisions = load_data(self.study, data, on_event).divisions
 
     @property
     def portraits(self) -> list[Portrait]:

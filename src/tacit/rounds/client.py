@@ -27,10 +27,12 @@ from tacit.federated.client_side import client_class
 from tacit.federated.cohort import weighted
 from tacit.federated.wire.stage import BUFFERS, message_bytes, rows_of
 from tacit.rounds.inbox import stacked
-from tacit.study.run import Run
+from tacit.study.kinds.horizontal import HorizontalRun
+from tacit.training.batches import Batches
 from tacit.training.optimisers import Optimiser
-from tacit.training.row_trainer import Batches, RowTrainer, Trained
+from tacit.training.row_trainer import RowTrainer
 from tacit.training.sampling import Epochs
+from tacit.training.trainer import Trained
 
 PLAIN_PASSES = Epochs()
 
@@ -47,7 +49,7 @@ class Memory:
 class Seat:
     """A client in one round."""
 
-    run: Run
+    run: HorizontalRun
     client: int
     round: int  # the first is 0
     shard: Tensor  # its training samples, as indices into the trainer's
@@ -131,7 +133,7 @@ def client_view(algorithms: Sequence[Algorithm], like: Tensor) -> Algorithm:
     return columns(algorithms, client_class(type(algorithms[0])), like)
 
 
-def plan_batches(run: Run, client: int, round: int, shard: Tensor, trainer: RowTrainer) -> Batches:
+def plan_batches(run: HorizontalRun, client: int, round: int, shard: Tensor, trainer: RowTrainer) -> Batches:
     """The samples of each local step that a client takes in a round; `shard` are its training samples."""
     order = generator(run.seed, "batches", client, round)
     batches = trainer.plan(run.sampling, shard, run.epochs_of(client), run.batch_size_of(client), order)
@@ -193,7 +195,7 @@ def finish(started: Started) -> list[Draft | None]:
 
 
 def transmit(
-    run: Run, round: int, drafts: Sequence[Draft], recall: Callable[[int], Memory]
+    run: HorizontalRun, round: int, drafts: Sequence[Draft], recall: Callable[[int], Memory]
 ) -> list[Finished]:
     """The wire's client side, for drafts of one run: what travels, and the memories by what arrives."""
     if not run.wire:
@@ -218,9 +220,7 @@ def transmit(
 class _Crossing:
     """Drafts of one run on their way through the stages, a row each."""
 
-    def __init__(
-        self, run: Run, round: int, drafts: Sequence[Draft], memories: Sequence[Memory]
-    ) -> None:
+    def __init__(self, run: HorizontalRun, round: int, drafts: Sequence[Draft], memories: Sequence[Memory]) -> None:
         self.run, self.round, self.drafts, self.memories = run, round, drafts, memories
         self.kept: Rows = {}  # the stages' next memories
         self.debts: Rows = {}  # by entry, how much more is owed than before
@@ -284,9 +284,7 @@ def _sent_as_it_is(draft: Draft, round: int) -> Finished:
     return Finished(reply, Memory(draft.memory), draft.figures, message_bytes(draft.message, ()))
 
 
-def personal_model(
-    seat: Seat, sent: Rows, buffers: Rows, trainer: RowTrainer
-) -> tuple[Tensor, Rows]:
+def personal_model(seat: Seat, sent: Rows, buffers: Rows, trainer: RowTrainer) -> tuple[Tensor, Rows]:
     """The model that a client uses itself, and its buffers: fine-tuned on its own data if the study says so."""
     view = client_view([seat.run.algorithm], sent["x"])
     row = view.personal(sent, remembered(seat).method)
@@ -301,7 +299,7 @@ def personal_model(
 
 
 def fit(
-    run: Run, round: int, model: tuple[Tensor, Rows], batches: Batches, trainer: RowTrainer, seed: int
+    run: HorizontalRun, round: int, model: tuple[Tensor, Rows], batches: Batches, trainer: RowTrainer, seed: int
 ) -> tuple[Tensor, Rows]:
     """Plain training of one row (1, P), without the method's correction: fine-tuning, pre-training, distillation."""
     row, buffers = model
@@ -315,7 +313,7 @@ def fit(
     return trained.w[0], {name: value[0] for name, value in trained.buffers.items()}
 
 
-def scheduled(turns: Sequence[tuple[Run, int]], w: Tensor) -> Optimiser:
+def scheduled(turns: Sequence[tuple[HorizontalRun, int]], w: Tensor) -> Optimiser:
     """The optimisers of these runs as columns, at the learning rates of their rounds."""
     optimisers = [run.optimiser for run, _ in turns]
     rule: Any = columns(optimisers, type(optimisers[0]), w)
@@ -328,4 +326,4 @@ def _first_parameters(seats: Sequence[Seat], w: Tensor) -> Tensor:
     if all(seat.own_start is None for seat in seats):
         return w
     starts = [w[row : row + 1] if seat.own_start is None else seat.own_start for row, seat in enumerate(seats)]
-    return join([start.to(w) for start in starts])
+    return torch.cat([start.to(w) for start in starts])

@@ -16,14 +16,13 @@ from torch import Tensor
 
 from tacit.core.errors import StudyError
 from tacit.core.rows import Rows, pick
-from tacit.core.seeds import numpy_generator
 from tacit.core.vectors import pack, unpack
 from tacit.federated.algorithm import Server
 from tacit.federated.cohort import Cohort, SummedCohort, in_order
 from tacit.federated.wire.stage import BUFFERS, Stage
 from tacit.rounds.client import Reply
 from tacit.rounds.inbox import stacked
-from tacit.study.run import Run
+from tacit.study.kinds.horizontal import HorizontalRun
 
 Losses = Callable[[Tensor, int], Tensor]  # dx rows (K, P), sample size -> loss (K, 1)
 
@@ -57,12 +56,7 @@ class RoundEnd:
     refused: tuple[tuple[Reply, str], ...] = ()  # replies that do not count, and why
 
 
-def chosen_for(run: Run, round: int) -> list[int]:
-    """The clients of a round, the first of which is 0."""
-    return run.selection.choose(round, run.clients, numpy_generator(run.seed, "selection", round))
-
-
-def broadcast(run: Run, server: Server, client: int) -> Rows:
+def broadcast(run: HorizontalRun, server: Server, client: int) -> Rows:
     """What the server sends to a client, as one row."""
     x = server["x"]
     entries = run.algorithm.send(server, client)
@@ -70,7 +64,7 @@ def broadcast(run: Run, server: Server, client: int) -> Rows:
 
 
 def close_round(
-    run: Run,
+    run: HorizontalRun,
     before: ServerState,
     replies: Sequence[Reply],
     *,
@@ -105,7 +99,7 @@ def close_round(
 
 
 def validate(
-    run: Run, round: int, replies: Sequence[Reply]
+    run: HorizontalRun, round: int, replies: Sequence[Reply]
 ) -> tuple[list[Reply], tuple[tuple[Reply, str], ...]]:
     """The replies that count, by client, each one's first; and the others, with what is wrong with them."""
     signatures = Counter(_signature(reply) for reply in replies if reply.round == round)
@@ -134,7 +128,7 @@ def projected(server: Server, radius: float | None) -> Server:
 
 
 def _gathered(
-    run: Run,
+    run: HorizontalRun,
     state: ServerState,
     replies: Sequence[Reply],
     everyone: float,
@@ -180,7 +174,7 @@ def _received(stages: Sequence[Stage], messages: Rows) -> Rows:
 
 
 def _with_nothing(
-    run: Run, state: ServerState, messages: Rows, columns: list[Tensor], missing: Mapping[int, int]
+    run: HorizontalRun, state: ServerState, messages: Rows, columns: list[Tensor], missing: Mapping[int, int]
 ) -> tuple[Rows, list[Tensor]]:
     """The messages, samples, steps and losses, with rows for clients that did not reply: they change nothing.
 
@@ -215,7 +209,7 @@ def _mean_buffers(cohort: Cohort | SummedCohort, like: Rows) -> Rows:
     return unpack(entries, like)
 
 
-def _check_server(run: Run, server: Any, x: Tensor) -> None:
+def _check_server(run: HorizontalRun, server: Any, x: Tensor) -> None:
     if not isinstance(server, Mapping) or getattr(server.get("x"), "shape", None) != x.shape:
         raise StudyError(f"{run.algorithm.name}.aggregate must return the server's state, with x of {len(x)}")
 

@@ -14,7 +14,7 @@ from tacit.federated.cohort import Cohort
 from tacit.federated.wire.stage import BUFFERS
 from tacit.rounds.client import PLAIN_PASSES, fit
 from tacit.rounds.server import Losses, ServerState
-from tacit.study.run import Run
+from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.training.batches import Samples
 from tacit.training.row_trainer import RowTrainer
 
@@ -23,7 +23,7 @@ from tacit.training.row_trainer import RowTrainer
 class ServerData:
     """A run's server with data of its own."""
 
-    run: Run
+    run: HorizontalRun
     trainer: RowTrainer
     sample: Samples  # set aside before the split; perhaps empty
     public: Samples | None = None  # a public table; without one, the sample serves

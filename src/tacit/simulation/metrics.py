@@ -16,7 +16,7 @@ from tacit.data.dataset import Dataset
 from tacit.rounds.client import personal_model
 from tacit.rounds.server import broadcast
 from tacit.simulation.state import Pool, RunState
-from tacit.study.run import Run
+from tacit.study.tested import tested_clients
 from tacit.training.batches import Samples
 from tacit.training.row_trainer import RowTrainer
 
@@ -70,9 +70,7 @@ class Tested:
     central: list[Figures]
 
 
-def test_runs(
-    trainer: RowTrainer, pool: Pool, cohorts: Sequence[tuple[RunState, Sequence[int]]]
-) -> list[Tested]:
+def test_runs(trainer: RowTrainer, pool: Pool, cohorts: Sequence[tuple[RunState, Sequence[int]]]) -> list[Tested]:
     """Tests the global models of these runs, given the clients chosen for the round."""
     models = [(state.server["x"], state.buffers) for state, _ in cohorts]
     whole = trainer.test(models, pool.test)
@@ -87,9 +85,7 @@ def test_runs(
     return tested
 
 
-def global_metrics(
-    trainer: RowTrainer, pool: Pool, score: Score, state: RunState, tested: Tested
-) -> dict[str, Any]:
+def global_metrics(trainer: RowTrainer, pool: Pool, score: Score, state: RunState, tested: Tested) -> dict[str, Any]:
     """Loss and score of the global model on the test set, and how often an attack succeeds."""
     losses, hits = tested.whole
     metrics: dict[str, Any] = {"loss": _mean(losses), **score.whole(_mean(hits))}
@@ -165,9 +161,7 @@ def _client_record(
     return record
 
 
-def _personal_tests(
-    trainer: RowTrainer, pool: Pool, score: Score, state: RunState, clients: Sequence[int]
-) -> Tests:
+def _personal_tests(trainer: RowTrainer, pool: Pool, score: Score, state: RunState, clients: Sequence[int]) -> Tests:
     """Each client's own model on its local test."""
     models = [client_model(trainer, state, client) for client in clients]
     figures = trainer.test(models, pool.train, [state.test[client] for client in clients])
@@ -196,8 +190,3 @@ def _mean_pair(score: Score, losses: Tensor, hits: Tensor) -> Test:
 
 def _mean(values: Tensor) -> float:
     return values.double().mean().item()
-
-
-def tested_clients(run: Run, chosen: Sequence[int]) -> list[int]:
-    return list(range(run.clients)) if run.clients <= ALL_TESTED else sorted(set(chosen))
-ALL_TESTED=100

@@ -21,8 +21,10 @@ from tacit.federated.algorithm import Server
 from tacit.rounds import memories
 from tacit.rounds.client import Memory, Seat, remembered
 from tacit.rounds.server import ServerState
-from tacit.study.division import division_key, try_out
-from tacit.study.run import Run, plain
+from tacit.study.division import try_out
+from tacit.study.kinds.horizontal import HorizontalRun
+from tacit.study.portrait import division_key
+from tacit.study.run import Run
 from tacit.training.batches import Samples
 
 SAVED = ("server", "buffers", "round", "status", "best", "stale")
@@ -60,6 +62,7 @@ class Progress:
 class RunState(Progress):
     """One run. Only the engine changes it, and only between rounds."""
 
+    run: HorizontalRun
     initial: Tensor  # (P,), before the first round
     train: Shards[Tensor]  # each client's samples, as indices into the pool
     test: Shards[Tensor]
@@ -149,7 +152,7 @@ class _Gathering:
         self.x, self.y = [dataset.x], [dataset.y]
         self.noisy: dict[str, int] = {}  # which samples have a run's noise on them; runs with the same noise share them
 
-    def seen_by(self, run: Run, partition: Partition, key: str) -> int:
+    def seen_by(self, run: HorizontalRun, partition: Partition, key: str) -> int:
         """The number of the samples that this run's clients see: the data set itself, or a copy with noise."""
         if not partition.noise.any():
             return 0
@@ -157,7 +160,9 @@ class _Gathering:
             self.noisy[key] = self._add(add_noise(self.dataset.x, partition, run.seed), self.dataset.y)
         return self.noisy[key]
 
-    def poisoned(self, run: Run, partition: Partition, seen: int, attackers: Sequence[int]) -> dict[int, Tensor]:
+    def poisoned(
+        self, run: HorizontalRun, partition: Partition, seen: int, attackers: Sequence[int]
+    ) -> dict[int, Tensor]:
         """What attackers have made of their samples: where these are, by client."""
         places = {}
         for client in attackers if run.attackers.poisons else ():
@@ -182,7 +187,7 @@ class _Gathering:
 
 
 def prepare(
-    runs: Sequence[tuple[str, Run]],
+    runs: Sequence[tuple[str, HorizontalRun]],
     dataset: Dataset,
     device: torch.device,
     partitions: Mapping[str, Partition] | None = None,
@@ -209,7 +214,9 @@ def prepare(
     return Pool(gathering.joined(), Samples(dataset.test_x, dataset.test_y)), module, states
 
 
-def _start(id: str, run: Run, module: nn.Module, samples: tuple[Shards[Tensor], Shards[Tensor], Tensor]) -> RunState:
+def _start(
+    id: str, run: HorizontalRun, module: nn.Module, samples: tuple[Shards[Tensor], Shards[Tensor], Tensor]
+) -> RunState:
     layout = Layout.of(module)
     x = layout.flatten(module)
     server = run.algorithm.server_init(x, run.clients)

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from tacit.core.errors import DataError, StudyError, TacitError
 from tacit.core.events import OnEvent
 from tacit.core.own_code import own_code
 from tacit.data.dataset import Dataset
 from tacit.data.datasets import Function, data_folder
-from tacit.data.partition import Partition
-from tacit.simulation.state import try_out
+from tacit.data.partition import Partition, divide
+from tacit.models.model import make_module
 from tacit.study.grid import renamed
 from tacit.study.names import label_runs
 from tacit.study.portrait import Division, division_key, portray
-from tacit.study.study import Run, Study, plain
+from tacit.study.run import Run
+from tacit.study.study import Study
+from tacit.study.texts import plain
 
 
-def load_data(study: Study, data: str | None, on_event: OnEvent) -> tuple[dict[str, Dataset], list[Division]]:
-    """The data sets that the runs need, each tried with every run's split and model, and who holds what of them."""
+@dataclass(frozen=True)
+class StudyData:
+    """The data of a study: each data set by its settings, who holds what of them, and every run's division of them."""
+
+    datasets: dict[str, Dataset]
+    divisions: list[Division]
+    partitions: dict[str, Partition]  # by `division_key`
+
+
+def load_data(study: Study, data: str | None, on_event: OnEvent) -> StudyData:
+    """The data sets that the runs need, each divided once and tried with every run's split and model."""
     datasets: dict[str, Dataset] = {}
     divisions: dict[str, Division] = {}
-    divided: dict[str, Partition] = {}
+    partitions: dict[str, Partition] = {}
     runs = study.runs()
     if data is not None and Path(data).is_file():
         raise DataError(f"{data} is a file; --data names the folder that data files are in")
@@ -31,18 +45,33 @@ def load_data(study: Study, data: str | None, on_event: OnEvent) -> tuple[dict[s
             if source is not None and str(plain(source)) not in datasets:
                 with own_code([source.path] if isinstance(source, Function) else ()):
                     datasets[str(plain(source))] = source.load(data_folder(data), on_event)
-        dataset = datasets[str(plain(run.dataset))]
+        dataset, key = datasets[str(plain(run.dataset))], division_key(run)
         try:
             with own_code():
-                partition, _ = try_out(run, dataset, divided.get(division_key(run)))
+                partition, _ = try_out(run, dataset, partitions.get(key))
         except TacitError as error:
             raise renamed(error, _suspects(runs, k)) from error.__cause__
-        divided[division_key(run)] = partition
-        if not run.centralised and division_key(run) not in divisions:
-            portrait = portray(run, label["split"], dataset, partition)
-            divisions[division_key(run)] = Division(run, dataset, partition, portrait)
+        partitions[key] = partition
+        if not run.is_reference and key not in divisions:
+            divisions[key] = Division(run, dataset, partition, portray(run, label["split"], dataset, partition))
     _check_tasks(datasets, runs)
-    return datasets, list(divisions.values())
+    return StudyData(datasets, list(divisions.values()), partitions)
+
+
+def try_out(run: Run, dataset: Dataset, partition: Partition | None = None) -> tuple[Partition, nn.Module]:
+    """The run's division of the data, if it is not known yet, and its untrained model, or why there can be none."""
+    partition = partition or divide_for(run, dataset)
+    module = make_module(run.model, dataset.x.shape[1:], dataset.outputs, run.seed)
+    run.check_data(module, dataset, [len(samples) for samples in partition.train])
+    return partition, module
+
+
+def divide_for(run: Run, dataset: Dataset) -> Partition:
+    """Who holds what of the data in this run."""
+    aside: dict[str, Any] = {"server_samples": run.server_samples, "local_test": run.local_test}
+    if dataset.owner is not None:
+        aside |= {"owner": dataset.owner.numpy(), "owners": dataset.owners, "column": dataset.client}
+    return divide(dataset.groups.numpy(), run.split, run.clients, run.seed, **aside)
 
 
 def _check_tasks(datasets: dict[str, Dataset], runs: list[Run]) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tacit.data.tables import Table
-from tacit.study.study import Run, describe, plain
-from tacit.study.texts import short_values, text
+from tacit.study.kinds.reference import REFERENCE
+from tacit.study.run import Run
+from tacit.study.settings import METHODS, describe
+from tacit.study.texts import plain, short_values, text
 
 ALWAYS = ("algorithm", "split")
 
@@ -20,17 +22,24 @@ def label_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     >>> label_runs(Study(algorithm={"name": "fedprox", "mu": [0.1, 1]}).runs())[1]
     {'split': 'iid', 'algorithm': 'fedprox(mu=1)'}
     """
-    every = [describe(run) for run in runs]
-    for one in every:  # clients of a fusion train alone: it takes the algorithm's place
-        one["algorithm"] = one.pop("fusion") or one["algorithm"]
-    proper = [one for one in every if not one["centralised"]] or every  # a reference has one client, whatever varies
-    varying = [key for key in every[0] if key in ALWAYS or len({str(one[key]) for one in proper}) > 1]
-    columns = {key: short_values([one[key] for one in every]) for key in varying}
+    every = [_described(run) for run in runs]
+    compared = [about for run, about in zip(runs, every, strict=True) if not run.is_reference]
+    compared = compared or every  # a reference has one client, whatever varies
+    varying = [key for key in every[0] if key in ALWAYS or _varies(key, compared)]
+    columns = {key: short_values([about[key] for about in every]) for key in varying}
     labels = [{key: columns[key][k] for key in varying} for k in range(len(runs))]
-    for run, label in zip(runs, labels, strict=True):
-        if run.centralised:
-            label.update(algorithm="centralised", split="all data")
-    return labels
+    return [{**label, **run.label} for run, label in zip(runs, labels, strict=True)]
+
+
+def _described(run: Run) -> dict[str, Any]:
+    """The run's settings, its method under `algorithm`, whatever setting names it."""
+    about = describe(run)
+    about["algorithm"] = about[run.method_setting]
+    return {key: value for key, value in about.items() if key == "algorithm" or key not in METHODS}
+
+
+def _varies(key: str, settings: Sequence[dict[str, Any]]) -> bool:
+    return len({str(about[key]) for about in settings}) > 1
 
 
 def run_ids(labels: Sequence[dict[str, Any]]) -> list[str]:
@@ -48,15 +57,15 @@ def encoding_files(runs: Sequence[Run]) -> dict[str, str]:
 
 def table_columns(labels: Sequence[dict[str, Any]]) -> str:
     """The setting that a table has its columns for: the split, or the attackers where only they vary."""
-    proper = [label for label in labels if label["algorithm"] != "centralised"] or labels
+    proper = [label for label in labels if label["algorithm"] != REFERENCE] or labels
     return "attackers" if "attackers" in proper[0] and len({label["split"] for label in proper}) == 1 else "split"
 
 
 def row_names(labels: Sequence[dict[str, Any]]) -> list[str]:
     """What a run is called in a table that averages over seeds: whatever varies but the column's setting."""
     skipped = {"algorithm", "split", "seed", table_columns(labels)}
-    central = [label for label in labels if label["algorithm"] == "centralised"]
-    single = len({label["algorithm"] for label in labels} - {"centralised"}) == 1
+    central = [label for label in labels if label["algorithm"] == REFERENCE]
+    single = len({label["algorithm"] for label in labels} - {REFERENCE}) == 1
     same = {key for key in labels[0] if len({str(label[key]) for label in central}) == 1}  # says nothing of a reference
 
     def name(label: dict[str, Any]) -> str:

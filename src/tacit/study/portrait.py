@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from tacit.data.dataset import Dataset
 from tacit.data.partition import Partition
-from tacit.study.study import Run, plain
+from tacit.study.run import Run
+from tacit.study.texts import plain
 
 DRAWN = 100  # clients; nobody looks at more
 

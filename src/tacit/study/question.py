@@ -7,11 +7,11 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from tacit.core.fields import field_types
 from tacit.core.registry import Registered
 from tacit.data.datasets import Source
 from tacit.study.names import label_runs
-from tacit.study.study import SETTINGS, Run, Study, expand
+from tacit.study.run import Run
+from tacit.study.settings import SETTINGS, defaults, value_of
 
 ALWAYS = (
     "dataset",
@@ -29,13 +29,14 @@ ELSEWHERE = ("algorithm", "split", "seed", "attackers", "dataset", "clients")  #
 NAMED = 6  # of a longer list the sentence tells the number
 
 
-def ask(study: Study) -> str:
-    """The study's question, in a sentence.
+def ask(runs: Sequence[Run]) -> str:
+    """The question of a study with these runs, in a sentence.
 
-    >>> ask(Study(algorithm=["fedavg", "fedprox"], split=["iid", "label_dirichlet"]))
+    >>> from tacit.study.study import Study
+    >>> ask(Study(algorithm=["fedavg", "fedprox"], split=["iid", "label_dirichlet"]).runs())
     'How do fedavg and fedprox compare on digits, divided among 4 clients by iid and label_dirichlet(beta=0.5)?'
     """
-    runs = _proper(study)
+    runs = _compared(runs)
     labels = label_runs(runs)
     methods = list(dict.fromkeys(label["algorithm"] for label in labels))
     others = [key for key in labels[0] if key not in ELSEWHERE]
@@ -45,24 +46,25 @@ def ask(study: Study) -> str:
     splits = listed(["owner" if run.split.by == "owners" else short(run.split, full=True) for run in runs], "splits")
     compared = f"do {listed(methods, 'methods')} compare" if len(methods) > 1 else f"well does {methods[0]} learn"
     compared += f", with {' and '.join(varied)}," if varied else ""
-    lies = [short(run.attackers) for run in runs]
-    attacks = f", with attackers {listed(lies, 'kinds of attack')}" if any(run.attackers.count for run in runs) else ""
+    attackers = [value_of(run, "attackers") for run in runs]
+    lies = [short(one) for one in attackers]
+    attacks = f", with attackers {listed(lies, 'kinds of attack')}" if any(one.count for one in attackers) else ""
     return f"How {compared} on {data}, divided among {clients} clients by {splits}{attacks}?"
 
 
-def settings(study: Study) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+def varied_and_same(runs: Sequence[Run]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """What varies and what stays the same, as rows of a setting and its values; usual defaults are left out."""
-    runs = _proper(study)
+    runs = _compared(runs)
     varied, same = [], []
     for name, item in SETTINGS.items():
-        if name == "centralised":
+        if item.metadata["asks"]:
             continue
-        found = [getattr(run, name) for run in runs]
-        values = list(dict.fromkeys(short(value, full=True) for value in found))
-        if len(values) > 1:
-            varied.append((name, ", ".join(values)))
-        elif name in ALWAYS or found[0] != expand(item.metadata["default"], field_types(Run)[name], name)[0]:
-            same.append((name, values[0]))
+        values = [value_of(run, name) for run in runs]
+        texts = list(dict.fromkeys(short(value, full=True) for value in values))
+        if len(texts) > 1:
+            varied.append((name, ", ".join(texts)))
+        elif name in ALWAYS or values[0] != defaults()[name]:
+            same.append((name, texts[0]))
     return varied, same
 
 
@@ -91,8 +93,8 @@ def _data_name(source: Source) -> str:
     return Path(source.path).name if isinstance(getattr(source, "path", None), str) else source.name  # type: ignore[attr-defined]
 
 
-def _proper(study: Study) -> list[Run]:
-    return [run for run in study.runs() if not run.centralised]
+def _compared(runs: Sequence[Run]) -> list[Run]:
+    return [run for run in runs if not run.is_reference]
 
 
 def _usual(value: Registered, field: Any, full: bool) -> bool:

@@ -10,112 +10,30 @@
 from __future__ import annotations
 
 import html
-import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
-import numpy as np
 import yaml
 
 from tacit.core.errors import StudyError, shown
-from tacit.core.fields import check_names, conform, field_types, takes_list
+from tacit.core.fields import check_names, field_types
 from tacit.core.own_code import own_code
 from tacit.core.registry import Registered
-from tacit.data.datasets import Source
-from tacit.data.splits.split import Split
-from tacit.federated.algorithm import Algorithm
-from tacit.federated.behaviour import Behaviour
-from tacit.federated.combine.combiner import Combiner
-from tacit.federated.fusion.fusion import Fusion
-from tacit.federated.selection import Selection
-from tacit.federated.wire.attackers import Attackers
-from tacit.federated.wire.stage import Stage
-from tacit.models.model import Mlp, Model
+from tacit.models.model import Model
 from tacit.models.own import is_own, remember
-from tacit.study.checks import check_run
 from tacit.study.file import parse_override, read_settings
-from tacit.study.grid import make_points
-from tacit.training.optimisers import Optimiser
-from tacit.training.schedules import Schedule
-
-
-def _setting(default: Any, about: str) -> Any:
-    return field(metadata={"default": default, "about": about})
-
-
-@dataclass(frozen=True)
-class Run:
-    """One point of the grid, with every name resolved to its object."""
-
-    dataset: Source = _setting("digits", "tacit list datasets; your own: {name: table, path: my.csv, target: column}")
-    model: Model = _setting("mlp", "tacit list models; your own: {name: module, path: package.module:Class}")
-    split: Split = _setting("iid", "how the samples are divided among the clients: tacit list splits")
-    clients: int = _setting(4, "how many organisations take part")
-    algorithm: Algorithm = _setting("fedavg", "tacit list algorithms, such as {name: fedprox, mu: 0.1}")
-    fusion: Fusion | None = _setting(None, "clients train alone, then their networks are matched: tacit list fusions")
-    widths: tuple[int, ...] | None = _setting(
-        None, "with a fusion: every client's width, as [50, 80]; null: the model's"
-    )
-    combiner: Combiner = _setting("mean", "how the server makes one row of many: tacit list combiners")
-    selection: Selection = _setting("all", "who takes part in a round: tacit list selections")
-    behaviour: Behaviour = _setting("steady", "how much of its work a client gets done: tacit list behaviours")
-    dropout: float = _setting(0.0, "the probability that a client's reply is lost, each round")
-    missing: Literal["left_out", "zero"] = _setting(
-        "left_out", "whether a lost reply counts as one that changes nothing"
-    )
-    attackers: Attackers = _setting(
-        "none", "clients that lie, such as {count: 2, kind: sign_flip}: tacit list attackers"
-    )
-    wire: tuple[Stage, ...] = _setting((), "what messages go through, such as [top_k, quantise]: tacit list stages")
-    optimiser: Optimiser = _setting("sgd", "each client's local optimiser, fresh each round: tacit list optimisers")
-    schedule: Schedule = _setting("constant", "the learning rate from round to round: tacit list schedules")
-    rounds: int = _setting(10, "rounds of communication")
-    local_epochs: int | tuple[int, ...] = _setting(1, "passes over its own data per round; [5, 1, 2] is one per client")
-    batch_size: int | tuple[int, ...] | None = _setting(32, "per client, or [32, 64, 32]; null is the full batch")
-    radius: float | None = _setting(None, "keep the global parameters in a ball of this radius around zero")
-    fine_tuning: int = _setting(0, "passes over its own data that adapt a client's model before each local test")
-    public: Source | None = _setting(None, "a public or synthetic table to learn from; null: the server's samples")
-    pretraining: int = _setting(0, "passes over the public data before the first round")
-    distillation: int = _setting(0, "passes over the public data each round, towards the clients' mean prediction")
-    initial: Literal["same", "different"] = _setting("same", "whether all clients start from the same weights")
-    local_test: float = _setting(0.1, "the share of its samples that a client keeps to test on")
-    server_samples: int = _setting(0, "samples set aside for the server before the split")
-    target_accuracy: float | None = _setting(None, "stop once the global test accuracy, or R2, is this good")
-    patience: int | None = _setting(None, "stop after this many rounds without a better global test accuracy, or R2")
-    seed: int = _setting(0, "everything random follows from it")
-    centralised: bool = _setting(False, "also train on all data at one place, for reference")
-
-    def __post_init__(self) -> None:
-        check_run(self)
-
-    def epochs_of(self, client: int) -> int:
-        """This client's passes over its data per round."""
-        fixed = self.algorithm.local_work
-        return fixed.epochs if fixed else self._of("local_epochs", client)
-
-    def batch_size_of(self, client: int) -> int | None:
-        """This client's batch size; None is the full batch."""
-        fixed = self.algorithm.local_work
-        return fixed.batch_size if fixed else self._of("batch_size", client)
-
-    def model_of(self, client: int) -> Model:
-        """This client's model: with widths of its own, another one."""
-        if self.widths is None or not isinstance(self.model, Mlp):
-            return self.model
-        return replace(self.model, hidden=(self.widths[client],) * len(self.model.hidden))
-
-    def _of(self, name: str, client: int) -> Any:
-        value = getattr(self, name)
-        return value[client] if isinstance(value, tuple) else value
-
-
-SETTINGS = {item.name: item for item in fields(Run)}
+from tacit.study.question import ask, varied_and_same
+from tacit.study.run import Run as Run
+from tacit.study.settings import SETTINGS as SETTINGS
+from tacit.study.settings import TYPES, expand_runs
+from tacit.study.settings import describe as describe
+from tacit.study.texts import plain as plain
+from tacit.study.values import expand, family_of, native
 
 
 class Study:
-    """A named grid of runs. Settings are those of `Run`; a list is a grid, and so is `{"grid": [...]}`.
+    """A named grid of runs. Settings are those of all kinds of runs; a list is a grid, and so is `{"grid": [...]}`.
 
     A setting that takes a list itself (`local_epochs: [5, 1, 2]`) wants the second form: `{"grid": [1, [5, 1, 2]]}`.
     """
@@ -129,8 +47,10 @@ class Study:
             settings["model"] = _name_models(settings["model"])
         given = {key: settings.get(key, item.metadata["default"]) for key, item in SETTINGS.items()}
         try:
-            self.settings = {key: _native(value) for key, value in given.items()}
-            self.runs()  # what makes no sense is said at once
+            self.settings = {key: native(value) for key, value in given.items()}
+            with own_code():
+                self._choices = {key: expand(value, TYPES[key], key) for key, value in self.settings.items()}
+                self._runs = expand_runs(self._choices)  # what makes no sense is said at once
         except RecursionError:
             raise StudyError("a setting of the study holds itself; write it out") from None
 
@@ -155,19 +75,13 @@ class Study:
 
     def runs(self) -> list[Run]:
         """Every point of the grid, then the centralised references if asked for."""
-        with own_code():
-            choices = {key: expand(self.settings[key], field_types(Run)[key], key) for key in SETTINGS}
-            grid = make_points(choices, Run, plain)
-        references = [_centralised(run) for run in grid if run.centralised]
-        grid = [replace(run, algorithm=Algorithm.build("local")) if run.fusion else run for run in grid]
-        runs = [*(replace(run, centralised=False) for run in grid), *references]
-        return list({str(describe(run)): run for run in runs}.values())
+        return list(self._runs)
 
     def to_dict(self) -> dict[str, Any]:
         """All settings, resolved, as plain values."""
         resolved: dict[str, Any] = {"name": self.name}
-        for key, annotation in field_types(Run).items():
-            points = [plain(point) for point in expand(self.settings[key], annotation, key)]
+        for key, choices in self._choices.items():
+            points = [plain(choice) for choice in choices]
             resolved[key] = points[0] if len(points) == 1 else {"grid": points}
         return resolved
 
@@ -177,15 +91,11 @@ class Study:
 
     def question(self) -> str:
         """What the study asks, in a sentence."""
-        from tacit.study.question import ask
-
-        return ask(self)
+        return ask(self._runs)
 
     def _repr_html_(self) -> str:
         """In a notebook: the question, and what varies and what does not."""
-        from tacit.study.question import settings
-
-        varied, same = settings(self)
+        varied, same = varied_and_same(self._runs)
         rows = [(key, f"<b>{html.escape(text)}</b>") for key, text in varied]
         rows += [(key, html.escape(text)) for key, text in same]
         cells = "".join(f"<tr><th style='text-align:left'>{key}</th><td>{text}</td></tr>" for key, text in rows)
@@ -194,90 +104,6 @@ class Study:
     def __repr__(self) -> str:
         given = {key: value for key, value in self.settings.items() if value != SETTINGS[key].metadata["default"]}
         return f"Study({', '.join([repr(self.name), *(f'{key}={plain(value)!r}' for key, value in given.items())])})"
-
-
-def expand(value: Any, annotation: Any, where: str) -> list[Any]:
-    """The values that a setting takes in the grid."""
-    if isinstance(value, Mapping) and set(value) == {"grid"}:
-        if not isinstance(value["grid"], list | tuple) or not value["grid"]:
-            raise StudyError(f"{where}: expected {{grid: [first, second, ...]}}, got {shown(value['grid'])}")
-        return [item for part in value["grid"] for item in expand(part, annotation, where)]
-    if get_origin(annotation) is Mapping and isinstance(value, Mapping):  # a model's arguments: grids inside them
-        choices = [expand(item, Any, f"{where}.{key}") for key, item in value.items()]
-        return [dict(zip(value, point, strict=True)) for point in itertools.product(*choices)]
-    family, several = _family_of(annotation)
-    if several:  # a list is one value: stages that a message goes through
-        if value is None or value in ("none", "null", ""):
-            raise StudyError(f"{where}: expected a list, got {shown(value)}; for no {where}, use [], an empty list")
-        parts = value if isinstance(value, list | tuple) else [value]
-        if any(isinstance(part, list | tuple) for part in parts):
-            raise StudyError(f"{where}: a list is one {where} of several stages; to vary it, use {{grid: [...]}}")
-        return list(itertools.product(*(expand(part, family, where) for part in parts)))
-    if isinstance(value, list | tuple) and annotation is not Any and not takes_list(annotation):
-        if not value:
-            raise StudyError(f"{where}: an empty list leaves nothing to run")
-        return [item for part in value for item in expand(part, annotation, where)]
-    if family is None or (value is None and not isinstance(annotation, type)):
-        return [conform(value, annotation, where)]
-    return [family.build(point) for point in _expand_spec(value, family)]
-
-
-def _family_of(annotation: Any) -> tuple[type[Registered] | None, bool]:
-    """The family that a setting's values belong to, if any, and whether it takes a list of them."""
-    parts = [part for part in get_args(annotation) if part not in (type(None), ...)] or [annotation]
-    found = parts[0] if isinstance(parts[0], type) and issubclass(parts[0], Registered) else None
-    return found, found is not None and get_origin(annotation) is tuple
-
-
-SETTING_FAMILIES = {
-    key: family for key, annotation in field_types(Run).items() if (family := _family_of(annotation)[0]) is not None
-}
-
-
-def describe(run: Run) -> dict[str, Any]:
-    """The run as plain values."""
-    return {key: plain(getattr(run, key)) for key in SETTINGS}
-
-
-def local_work(run: Run) -> str:
-    """Tells what clients do before anything is fused: the same for runs that differ in their fusion only."""
-    return str({**describe(run), "fusion": None})
-
-
-def plain(value: Any) -> Any:
-    """Registered objects and tuples as what YAML and JSON can hold."""
-    if isinstance(value, Registered):
-        return plain(value.spec())
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _expand_spec(spec: Any, family: type[Registered]) -> list[Any]:
-    """Grids inside `{name: fedprox, mu: [0.1, 1]}`."""
-    if isinstance(spec, Mapping) and isinstance(spec.get(family.key), list):  # {kind: [sign_flip, gaussian], count: 4}
-        return [one for name in spec[family.key] for one in _expand_spec({**spec, family.key: name}, family)]
-    if not isinstance(spec, Mapping) or not isinstance(spec.get(family.key), str):
-        return [spec]
-    name = spec[family.key]
-    types = field_types(family.find(name))
-    keys = [key for key in spec if key != family.key]
-    family.check_settings(name, {key: spec[key] for key in keys})
-    choices = [expand(spec[key], types[key], f"{name}.{key}") for key in keys]
-    return [{family.key: name, **dict(zip(keys, point, strict=True))} for point in itertools.product(*choices)]
-
-
-def _native(value: Any) -> Any:
-    """Ranges and NumPy's arrays and numbers as plain lists and numbers."""
-    if isinstance(value, range):
-        return list(value)
-    if isinstance(value, dict):
-        return {key: _native(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_native(item) for item in value]
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def _name_models(value: Any) -> Any:
@@ -300,7 +126,7 @@ def _override(settings: dict[str, Any], key: str, value: Any) -> None:
         return
     check_names({head: value}, SETTINGS, "a study")
     spec = plain(settings.get(head, SETTINGS[head].metadata["default"]))
-    family, several = _family_of(field_types(Run)[head])
+    family, several = family_of(TYPES[head])
     if family is None:
         raise StudyError(f"{key}: {head} has no settings of its own; give it whole, {head}=...")
     if "." in inner:
@@ -319,33 +145,6 @@ def _example(family: type[Registered], spec: Any, inner: str, value: Any) -> str
     return f"{{{family.key}: {owner}, {inner}: {plain(value)}}}"
 
 
-def _centralised(run: Run) -> Run:
-    """The same work on all the data in one place: one client, which averages with nobody."""
-    epochs = (
-        run.local_epochs if isinstance(run.local_epochs, int) else round(sum(run.local_epochs) / len(run.local_epochs))
-    )
-    batch = run.batch_size if not isinstance(run.batch_size, tuple) else run.batch_size[0]
-    return replace(
-        run,
-        split=Split.build("iid"),
-        clients=1,
-        algorithm=Algorithm.build("fedavg"),
-        fusion=None,
-        widths=None,
-        combiner=Combiner.build("mean"),
-        selection=Selection.build("all"),
-        behaviour=Behaviour.build("steady"),
-        dropout=0.0,
-        missing="left_out",
-        attackers=Attackers.build("none"),
-        wire=(),
-        local_epochs=epochs,
-        batch_size=batch,
-        radius=None,
-        fine_tuning=0,
-        public=None,
-        pretraining=0,
-        distillation=0,
-        initial="same",
-        server_samples=0,
-    )
+def local_work(run: Run) -> str:
+    """Tells what clients do before anything is fused: the same for runs that differ in their fusion only."""
+    return run.shared_work() or ""

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
+
+from tacit.core.registry import Registered
 
 
 def short_values(values: list[Any]) -> list[Any]:
@@ -25,6 +30,17 @@ def short_values(values: list[Any]) -> list[Any]:
 def text(value: Any) -> str:
     """A plain value, numbers without a tail of digits."""
     return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+def plain(value: Any) -> Any:
+    """Registered objects and tuples as what YAML and JSON can hold."""
+    if isinstance(value, Registered):
+        return plain(value.spec())
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _name(value: Any) -> str | None:

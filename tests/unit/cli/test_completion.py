@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tacit.cli.completion import complete, names_of
-from tacit.cli.list import families
-from tacit.study.study import SETTINGS
+from tacit.cli.families import families
+from tacit.study.settings import SETTINGS
 
 
 def offered(folder: Path, *words: str) -> list[str]:

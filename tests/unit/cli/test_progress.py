@@ -11,7 +11,8 @@ from rich.console import Console
 
 import tacit
 from tacit.cli.live import Live
-from tacit.cli.progress import Lines, Silence
+from tacit.cli.progress import Lines
+from tacit.cli.silence import Silence
 from tacit.core.events import Event, RoundFinished, RunFinished, StudyStarted, Warned
 from tacit.records.tally import Tally
 from tacit.report.notebook import Notebook, in_notebook

@@ -22,9 +22,9 @@ from torch import nn
 import tacit
 from tacit.core.errors import MissingDependencyError, StudyError
 from tacit.core.events import Event, RoundFinished, RunFinished, StudyStarted, Warned
-from tacit.execution.block import Played, Saved, Task
 from tacit.records.checkpoint import Checkpoints, block_state
 from tacit.records.history import read_lines
+from tacit.records.messages import Played, Saved
 from tacit.records.recorder import RETRIES, Recorder
 from tacit.study.study import Study
 
@@ -165,21 +165,18 @@ def test_threads_are_one_unless_asked_for_and_come_back(tmp_path: Path) -> None:
 
 
 def test_a_block_that_loses_its_worker_too_often_is_named(tmp_path: Path) -> None:
-    named = [("000-x", Study(**FAST).runs()[0])]
     heard = Listener()
-    recorder = Recorder(tmp_path, named, Checkpoints(tmp_path, "key"), heard)
-    task = Task(0, tuple(named), "key", None, 1.0)
+    recorder = Recorder(tmp_path, {"000-x": 2}, Checkpoints(tmp_path, "key"), heard)
     for _ in range(RETRIES):
-        recorder.retry(task, "a worker process was killed")
+        recorder.retry(0, ["000-x"], "a worker process was killed")
     with pytest.raises(StudyError, match=r"000-x lost its worker 4 times, .* because a worker process was killed"):
-        recorder.retry(task, "a worker process was killed")
+        recorder.retry(0, ["000-x"], "a worker process was killed")
     recorder.close(complete=False)
     assert len(heard.of(Warned)) == RETRIES
 
 
 def test_nothing_is_recorded_that_builds_on_a_lost_round(tmp_path: Path) -> None:
-    named = [("000-x", Study(**FAST).runs()[0])]
-    recorder = Recorder(tmp_path, named, Checkpoints(tmp_path, "key"), Listener())
+    recorder = Recorder(tmp_path, {"000-x": 3}, Checkpoints(tmp_path, "key"), Listener())
 
     def played(round: int) -> Played:
         return Played({"run": "000-x", "round": round}, 0.1)

@@ -18,7 +18,8 @@ import tacit
 from tacit.core.errors import StudyError
 from tacit.execution import planner
 from tacit.execution.estimates import RunCost, measure_model
-from tacit.execution.planner import Block, Places, cannot_travel, divided, fitted
+from tacit.execution.plan import Block
+from tacit.execution.planner import Places, cannot_travel, divided, fitted
 from tacit.execution.runner import plan_study
 from tacit.federated.algorithm import Algorithm
 from tacit.models.model import Model

@@ -262,9 +262,9 @@ def test_folders_that_hold_no_study_are_named(tmp_path: Path) -> None:
 
 
 def test_two_runs_in_one_second_get_two_folders(tmp_path: Path) -> None:
-    one = new_folder(STUDY, tmp_path)
+    one = new_folder(STUDY.name, tmp_path)
     one.mkdir()
-    assert new_folder(STUDY, tmp_path) != one
+    assert new_folder(STUDY.name, tmp_path) != one
 
 
 def test_a_study_that_cannot_start_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ def test_the_best_of_each_column_is_bold_and_darkest(results: tacit.Results) -> 
 def test_the_reference_is_no_row_but_a_line_of_its_own(results: tacit.Results) -> None:
     page = contents(results)
     assert [row["name"] for row in page["comparison"][0]["rows"]] == ["fedavg", "fedprox(mu=0.1)", "fedprox(mu=10)"]
-    central = last_records(results)["accuracy"][[run for run in results.runs if results.runs[run].centralised]]
+    central = last_records(results)["accuracy"][[run for run in results.runs if results.runs[run].is_reference]]
     assert page["reference"] == f"{central.mean():.4f} ± {central.std():.4f}"
     assert "all data in one place" in render(results)
 
@@ -202,7 +202,7 @@ def test_one_diverged_seed_empties_the_cell_on_the_page_and_in_the_csv(results: 
     cells = odd.comparison().set_index(["metric", "method", "split"])["mean"]
     split = results.labels[wild]["split"]
     assert pd.isna(cells["accuracy", "fedprox(mu=10)", split])
-    assert odd.best() not in [run for run in odd.runs if odd.runs[run].centralised]
+    assert odd.best() not in [run for run in odd.runs if odd.runs[run].is_reference]
 
 
 def test_a_study_that_has_just_begun_has_a_page(results: tacit.Results, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_study_that_has_just_begun_has_a_page(results: tacit.Results, tmp_path
 def test_runs_may_begin_in_any_order(results: tacit.Results, tmp_path: Path, chosen: str) -> None:
     """Workers take the largest first, which may be the references."""
     copy_study(results, tmp_path)
-    central = {run for run, one in results.runs.items() if one.centralised}
+    central = {run for run, one in results.runs.items() if one.is_reference}
     wanted = {
         "references": lambda line: line["run"] in central,
         "methods": lambda line: line["run"] not in central,

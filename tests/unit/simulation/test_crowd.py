@@ -19,11 +19,12 @@ from tacit.data.datasets import Dataset
 from tacit.data.splits.split import Split
 from tacit.report.html import render
 from tacit.rounds import client as clients
+from tacit.rounds import state
 from tacit.rounds.client import chosen_for
-from tacit.simulation import metrics, state
-from tacit.simulation.metrics import ALL_TESTED
-from tacit.study import checks
+from tacit.study import division, tested
+from tacit.study.kinds import horizontal
 from tacit.study.study import Study
+from tacit.study.tested import ALL_TESTED
 
 CROWD: dict[str, Any] = {
     "dataset": {"name": "function", "path": "own_code:make_crowd"},
@@ -97,7 +98,7 @@ def test_summary_figures_are_those_of_the_recorded_clients() -> None:
 def test_a_crowds_own_tests_are_those_that_a_smaller_study_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same study, once with everybody tested: the recorded clients' figures do not depend on who else is."""
     few = of_a_crowd(200, algorithm="fedplus")
-    monkeypatch.setattr(metrics, "ALL_TESTED", 200)
+    monkeypatch.setattr(tested, "ALL_TESTED", 200)
     whole = of_a_crowd(200, algorithm="fedplus")
     assert torch.equal(few.states[0].server["x"], whole.states[0].server["x"])
     for mine, theirs in zip(few.records, whole.records, strict=True):
@@ -136,20 +137,20 @@ def test_own_models_are_kept_of_the_last_round(tmp_path: Path) -> None:
 def test_fedplus_is_refused_where_its_server_would_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = Study("crowd", **{**CROWD, "algorithm": "fedplus"})
     size = 2 * 5000 * (6 * 8 + 8 + 8 * 3 + 3) * 4
-    monkeypatch.setattr(checks, "machine_memory", lambda: size - 1)
+    monkeypatch.setattr(horizontal, "machine_memory", lambda: size - 1)
     with pytest.raises(StudyError, match=r"fedplus keeps every client's model on the server: 5,000 of them") as caught:
         tacit.run(study, tmp_path / "a")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "a").exists()
     for known in (size, None):
-        monkeypatch.setattr(checks, "machine_memory", lambda known=known: known)
-        assert state.try_out(study.runs()[0], make_crowd())
+        monkeypatch.setattr(horizontal, "machine_memory", lambda known=known: known)
+        assert division.try_out(study.runs()[0], make_crowd())
 
 
 def test_runs_that_divide_the_data_alike_share_the_division(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
-    real = state.divide
-    monkeypatch.setattr(state, "divide", lambda *given, **named: drawn.append(1) or real(*given, **named))
+    real = division.divide
+    monkeypatch.setattr(division, "divide", lambda *given, **named: drawn.append(1) or real(*given, **named))
     tacit.Splits(Study("small", **{**FAST, "algorithm": ["fedavg", "scaffold", "local"], "seed": [0, 1]}))
     assert len(drawn) == 2
     simulate(**{**FAST, "optimiser": [{"name": "sgd", "lr": lr} for lr in (0.1, 0.2, 0.3)]})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +28,10 @@ from tacit.rounds import memories
 from tacit.simulation.baselines import Judge
 from tacit.simulation.kinds.fusion import FusionSimulation
 from tacit.simulation.metrics import Score
-from tacit.simulation.state import try_out
-from tacit.study.checks import ALONE, cautions, check_fusible
+from tacit.study.checks import cautions
+from tacit.study.division import try_out
+from tacit.study.kinds.fusion import FusionRun
+from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.study.study import Study
 
 FUSED: dict[str, Any] = {
@@ -483,8 +484,8 @@ def test_a_grid_has_one_run_of_a_fusion_whatever_the_algorithm() -> None:
     study = Study(**{**FUSED, "algorithm": ["fedavg", "fedprox"], "fusion": [None, "pfnm"], "initial": "same"})
     runs = study.runs()
     assert len(runs) == 3
-    assert [run.algorithm.name for run in runs if run.fusion is None] == ["fedavg", "fedprox"]
-    assert [run.algorithm.name for run in runs if run.fusion] == ["local"]
+    assert [run.algorithm.name for run in runs if isinstance(run, HorizontalRun)] == ["fedavg", "fedprox"]
+    assert [run.algorithm.name for run in runs if isinstance(run, FusionRun)] == ["local"]
 
 
 def test_fusions_stand_beside_algorithms_and_a_reference(tmp_path: Path) -> None:
@@ -562,7 +563,7 @@ def test_frozen_layers_are_refused() -> None:
     module = run.model.make((4,), 3)
     module[1].weight.requires_grad_(False)  # type: ignore[index,union-attr]
     with pytest.raises(StudyError, match=r"fuses what clients have trained, and 1\.weight is frozen"):
-        check_fusible(run, module, [1, 1, 1], (4,), 3)
+        run.check_data(module, dataset_of(classes=3), [1, 1, 1])
 
 
 @pytest.mark.parametrize("empty", [0, 1, 2])
@@ -570,9 +571,9 @@ def test_a_client_without_samples_is_refused(empty: int) -> None:
     run = Study(**FUSED).runs()[0]
     module, sizes = run.model.make((4,), 3), [0 if client == empty else 5 for client in range(3)]
     with pytest.raises(StudyError, match=f"client {empty} has no sample to train a network with; use fewer clients"):
-        check_fusible(run, module, sizes, (4,), 3)
-    check_fusible(replace(run, fusion=None), module, sizes, (4,), 3)
-    check_fusible(run, module, [1, 1, 1], (4,), 3)
+        run.check_data(module, dataset_of(classes=3), sizes)
+    run.alone(run.model).check_data(module, dataset_of(classes=3), sizes)
+    run.check_data(module, dataset_of(classes=3), [1, 1, 1])
 
 
 def test_a_common_start_is_cautioned_about() -> None:

@@ -13,7 +13,7 @@ import torch
 import tacit
 from tacit.core.errors import DataError, StudyError
 from tacit.core.events import Event, Warned
-from tacit.simulation.state import try_out
+from tacit.study.division import try_out
 from tacit.study.study import Study
 
 

@@ -93,7 +93,7 @@ def test_equal_points_of_the_grid_are_run_once() -> None:
 
 def test_a_centralised_reference_is_one_client_with_all_the_data() -> None:
     runs = Study(algorithm=["fedavg", "fedprox"], split=["iid", "quantity_skew"], seed=[0, 1], centralised=True).runs()
-    references = [run for run in runs if run.centralised]
+    references = [run for run in runs if run.is_reference]
     assert len(runs) == 8 + 2
     assert [(run.clients, run.split.name, run.seed) for run in references] == [(1, "iid", 0), (1, "iid", 1)]
 

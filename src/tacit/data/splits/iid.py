@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from tacit.data.splits.split import Index, Split
 @dataclass(frozen=True)
 class Iid(Split, name="iid"):
     """Every client gets an equal share of the shuffled samples."""
+
+    alike: ClassVar[bool] = True
 
     def assign(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
         return np.array_split(rng.permutation(len(labels)), clients)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ class QuantitySkew(Split, name="quantity_skew"):
 
     beta: float = 0.5
     min_samples: int = 2
+    uneven_sizes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.beta > 0:

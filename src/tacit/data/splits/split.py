@@ -33,6 +33,8 @@ class Split(Registered, family="splits", home="tacit.data.splits"):
 
     by: ClassVar[Literal["labels", "owners"]] = "labels"
     overlapping: ClassVar[bool] = False  # True where the shards are no partition
+    alike: ClassVar[bool] = False  # clients have as many samples as each other, from the same distribution
+    uneven_sizes: ClassVar[bool] = False  # clients are meant to differ in size, some being very small
 
     def __call__(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
         if clients < 1:

@@ -37,6 +37,12 @@ class Clustered(Algorithm, name="clustered"):
                 f"clustered: expected clusters from 1 and after from 0, got {self.clusters} and {self.after}"
             )
 
+    def check_clients(self, clients: int) -> None:
+        if self.clusters > clients:
+            raise StudyError(
+                f"clustered: {clients} clients cannot form {self.clusters} clusters; use at most {clients}"
+            )
+
     def server_init(self, x: Tensor, population: int) -> Server:
         models = x.repeat(self.clusters, 1)  # (C, P)
         nobody = torch.full((population,), -1, device=x.device)

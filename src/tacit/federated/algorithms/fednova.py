@@ -12,7 +12,6 @@ from torch import Tensor
 
 from tacit.core.errors import StudyError
 from tacit.core.rows import Rows
-from tacit.data.splits.quantity_skew import QuantitySkew
 from tacit.data.splits.split import Split
 from tacit.federated.algorithm import Algorithm, Server
 from tacit.federated.cohort import Cohort
@@ -39,6 +38,7 @@ class FedNova(Algorithm, name="fednova"):
     tau_eff: Literal["exact", "steps"] = "exact"
     neutral: ClassVar[Mapping[str, float] | None] = {"mu": 0.0}  # where all clients take the same number of steps
     whole_updates: ClassVar[bool] = False
+    starts_at_x: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.mu >= 0:
@@ -69,10 +69,10 @@ class FedNova(Algorithm, name="fednova"):
             )
 
     def caution(self, split: Split) -> str | None:
-        if not isinstance(split, QuantitySkew):
+        if not split.uneven_sizes:
             return None
         return (
-            "fednova under quantity_skew amplifies small clients: one with tau steps counts tau_eff / tau as much as in"
+            f"fednova under {split.name} amplifies small clients: one with tau steps counts tau_eff / tau as much as in"
             " FedAvg, which may diverge; the same batch count for all (full batches) avoids it"
         )
 

@@ -44,6 +44,7 @@ class FedPlus(Algorithm, name="fedplus"):
     neutral: ClassVar[Mapping[str, float] | None] = None
     needs_rows: ClassVar[bool] = True
     combines: ClassVar[bool] = False
+    keeps_all_models: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.mu >= 0 or not self.alpha > 0:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.core.errors import StudyError
-from tacit.federated.algorithm import Algorithm, LocalWork
+from tacit.federated.algorithm import Algorithm
+from tacit.federated.local_work import LocalWork
 from tacit.training.optimisers import SGD, Optimiser
 
 

@@ -20,6 +20,7 @@ class Local(Algorithm, name="local"):
 
     neutral: ClassVar[Mapping[str, float] | None] = None
     combines: ClassVar[bool] = False
+    sends_updates: ClassVar[bool] = False
 
     def client_init(self, x: Tensor) -> Rows:
         return {"w": x}

@@ -37,6 +37,7 @@ class Scaffold(Algorithm, name="scaffold"):
 
     neutral: ClassVar[Mapping[str, float] | None] = None
     sends: ClassVar[tuple[str, ...]] = ("x", "c")
+    starts_at_x: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.server_lr > 0:

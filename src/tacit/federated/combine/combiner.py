@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
 from tacit.core.errors import StudyError
 from tacit.core.registry import Registered
 from tacit.federated.combine.blocks import mean_of_rows
-
-if TYPE_CHECKING:
-    from tacit.federated.cohort import Cohort
+from tacit.federated.combine.replies import Replies
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,12 @@ class Combiner(Registered, family="combiners", home="tacit.federated.combine"):
         if replies < self.quorum:
             raise StudyError(f"{self.spec()} needs {self.quorum} replies or more, got {replies} in a round")
 
+    def caution(self, replies: int) -> str | None:
+        """What to expect where so many replies per round make the rule do less than it says."""
+        return None
+
     @abstractmethod
-    def __call__(self, rows: Tensor, cohort: Cohort) -> Tensor: ...
+    def __call__(self, rows: Tensor, cohort: Replies) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ class Selecting(Combiner):
     """Keeps some of the rows, chosen on the clients' updates dx, and averages them; other entries follow the choice."""
 
     @abstractmethod
-    def choose(self, dx: Tensor, cohort: Cohort) -> Tensor:
+    def choose(self, dx: Tensor, cohort: Replies) -> Tensor:
         """The indices of the rows to keep."""
 
-    def __call__(self, rows: Tensor, cohort: Cohort) -> Tensor:
+    def __call__(self, rows: Tensor, cohort: Replies) -> Tensor:
         return mean_of_rows(rows, cohort.choice)

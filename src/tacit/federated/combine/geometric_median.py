@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from tacit.core.errors import StudyError
 from tacit.federated.combine.combiner import Combiner
 from tacit.federated.combine.location import spatial_huber_location
-
-if TYPE_CHECKING:
-    from tacit.federated.cohort import Cohort
+from tacit.federated.combine.replies import Replies
 
 
 @dataclass(frozen=True)
@@ -33,5 +30,5 @@ class GeometricMedian(Combiner, name="geometric_median"):
     def tolerates(self, replies: int) -> int:
         return (replies - 1) // 2
 
-    def __call__(self, rows: Tensor, cohort: Cohort) -> Tensor:
+    def __call__(self, rows: Tensor, cohort: Replies) -> Tensor:
         return spatial_huber_location(rows, self.smoothing)

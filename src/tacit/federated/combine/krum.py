@@ -4,7 +4,6 @@ Gradient Descent, 2017, section 4."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,9 +11,7 @@ from torch import Tensor
 from tacit.core.errors import StudyError
 from tacit.federated.combine.blocks import gram, row_lengths, typical
 from tacit.federated.combine.combiner import Selecting
-
-if TYPE_CHECKING:
-    from tacit.federated.cohort import Cohort
+from tacit.federated.combine.replies import Replies
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class Krum(Selecting, name="krum"):
                 f" and a round of this study has {replies}; lower f, or have more clients"
             )
 
-    def choose(self, dx: Tensor, cohort: Cohort) -> Tensor:
+    def choose(self, dx: Tensor, cohort: Replies) -> Tensor:
         return krum_scores(dx, self.f).argmin()[None]
 
 
@@ -63,7 +60,7 @@ class MultiKrum(Krum, name="multi_krum"):
         if self.m is not None and self.m > replies - self.f:
             raise StudyError(f"multi_krum.m: {self.m} of {replies} hold liars; use m up to n - f = {replies - self.f}")
 
-    def choose(self, dx: Tensor, cohort: Cohort) -> Tensor:
+    def choose(self, dx: Tensor, cohort: Replies) -> Tensor:
         scores = krum_scores(dx, self.f)
         m = len(dx) - self.f - 2 if self.m is None else min(self.m, len(dx) - self.f)  # fewer may have replied
         best = scores.argsort(stable=True)[:m]

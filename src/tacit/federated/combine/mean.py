@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
 from tacit.federated.combine.combiner import Combiner
-
-if TYPE_CHECKING:
-    from tacit.federated.cohort import Cohort
+from tacit.federated.combine.replies import Replies
 
 
 @dataclass(frozen=True)
@@ -19,5 +17,5 @@ class Mean(Combiner, name="mean"):
 
     linear: ClassVar[bool] = True
 
-    def __call__(self, rows: Tensor, cohort: Cohort) -> Tensor:
+    def __call__(self, rows: Tensor, cohort: Replies) -> Tensor:
         return cohort.average(rows)

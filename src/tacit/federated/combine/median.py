@@ -5,16 +5,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from tacit.core.errors import StudyError
 from tacit.federated.combine.blocks import reduce_sorted
 from tacit.federated.combine.combiner import Combiner
-
-if TYPE_CHECKING:
-    from tacit.federated.cohort import Cohort
+from tacit.federated.combine.replies import Replies
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,7 @@ class Median(Combiner, name="median"):
     def tolerates(self, replies: int) -> int:
         return (replies - 1) // 2
 
-    def __call__(self, rows: Tensor, cohort: Cohort) -> Tensor:
+    def __call__(self, rows: Tensor, cohort: Replies) -> Tensor:
         low, high = (len(rows) - 1) // 2, len(rows) // 2
         return reduce_sorted(rows, lambda x: (x[:, low] + x[:, high]) / 2)
 
@@ -46,6 +43,11 @@ class TrimmedMean(Combiner, name="trimmed_mean"):
     def tolerates(self, replies: int) -> int:
         return self.trimmed(replies)
 
-    def __call__(self, rows: Tensor, cohort: Cohort) -> Tensor:
+    def caution(self, replies: int) -> str | None:
+        if not self.beta or self.trimmed(replies):
+            return None
+        return f"trimmed_mean drops floor(beta n) replies a side, which of {replies} is none; use a larger beta"
+
+    def __call__(self, rows: Tensor, cohort: Replies) -> Tensor:
         b = self.trimmed(len(rows))
         return reduce_sorted(rows, lambda x: x[:, b : x.shape[1] - b].mean(1)) if b else rows.mean(0)

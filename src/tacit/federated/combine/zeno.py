@@ -4,7 +4,7 @@ definitions 3 and 4."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -12,9 +12,7 @@ from torch import Tensor
 from tacit.core.errors import StudyError
 from tacit.federated.combine.blocks import row_lengths
 from tacit.federated.combine.combiner import Selecting
-
-if TYPE_CHECKING:
-    from tacit.federated.cohort import Cohort
+from tacit.federated.combine.replies import Replies
 
 
 @dataclass(frozen=True)
@@ -53,11 +51,11 @@ class Zeno(Selecting, name="zeno"):
         if replies < self.quorum:
             raise StudyError(f"zeno leaves out b={self.b} of the {replies} replies in a round; use b < {replies}")
 
-    def choose(self, dx: Tensor, cohort: Cohort) -> Tensor:
+    def choose(self, dx: Tensor, cohort: Replies) -> Tensor:
         order = self.scores(dx, cohort).argsort(descending=True, stable=True)
         return order[: len(dx) - self.b].sort()[0]
 
-    def scores(self, dx: Tensor, cohort: Cohort) -> Tensor:
+    def scores(self, dx: Tensor, cohort: Replies) -> Tensor:
         """Each update's descent on the server's sample, less a penalty on its size. # (K, P) -> (K,)"""
         if cohort.server_loss is None:
             raise StudyError("zeno judges updates on the server's own data; set server_samples: 100, say")

@@ -27,6 +27,7 @@ class Attackers(Registered, family="attackers", home="tacit.federated.wire.attac
     poisons: ClassVar[bool] = False  # the training data, so that its own update is already the lie
     needs_classes: ClassVar[bool] = False
     sees_others: ClassVar[bool] = False  # what the honest send
+    measures: ClassVar[str | None] = None  # the name of its success among the metrics, where that is measured
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -52,6 +53,10 @@ class Attackers(Registered, family="attackers", home="tacit.federated.wire.attac
 
     def poison(self, x: Tensor, y: Tensor, classes: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
         """An attacker's training data, changed."""
+        return x, y
+
+    def probe(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """From test samples, those that show whether the attack succeeds, and the answers that it is after."""
         return x, y
 
 
@@ -156,6 +161,7 @@ class Backdoor(Attackers, name="backdoor"):
     boost: float = 1.0
     poisons: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
+    measures: ClassVar[str | None] = "backdoor"
 
     def check(self, population: int, classes: int | None = None) -> None:
         super().check(population, classes)
@@ -174,6 +180,11 @@ class Backdoor(Attackers, name="backdoor"):
         marked, lied = x.clone(), y.clone()
         marked[chosen], lied[chosen] = self.trigger(x[chosen]), self.target
         return marked, lied
+
+    def probe(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        others = x[y != self.target]
+        aim = torch.full((len(others),), self.target, device=others.device)
+        return self.trigger(others), aim
 
     def trigger(self, x: Tensor) -> Tensor:
         """The samples with the trigger on them. # (n, ...) -> (n, ...)"""

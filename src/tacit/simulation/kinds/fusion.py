@@ -38,6 +38,7 @@ from tacit.training.batches import Samples
 class FusionState(Progress):
     """One run: a state for each kind of network that its clients train, and what was made of them."""
 
+    run: FusionRun
     parts: dict[Model, RunState] = field(default_factory=dict)
     networks: list[Dense] = field(default_factory=list)  # as the clients trained them last
     fused: Fused | None = None
@@ -129,7 +130,7 @@ class FusionSimulation(Engine, kind="fusion"):
         """Every client's work of this round; that of the first is the same for all fusions, and done once."""
         alike: dict[str, list[FusionState]] = {}
         for state in self.going:
-            alike.setdefault(state.id if state.round else state.run.shared_work(), []).append(state)
+            alike.setdefault(state.id if state.round else str(state.run.shared_work()), []).append(state)
         found: dict[str, list[Draft]] = {state.id: [] for state in self.going}
         for model, trainer in self.trainers.items():
             jobs = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from tacit.federated.wire.stage import rows_of
 from tacit.models.model import make_module
 from tacit.rounds.client import Draft, Finished, Started, finish, plan_batches, start, transmit
 from tacit.rounds.inbox import Inbox, stacked
-from tacit.rounds.server import RoundEnd, broadcast, chosen_for, close_round, projected
+from tacit.rounds.server import RoundEnd, broadcast, close_round, projected
 from tacit.rounds.server_data import ServerData
 from tacit.simulation.engine import Engine
 from tacit.simulation.metrics import (
@@ -36,9 +36,9 @@ from tacit.simulation.metrics import (
     test_runs,
 )
 from tacit.simulation.state import Pool, RunState, prepare
-from tacit.study.run import Run
-from tacit.training.batches import Samples
-from tacit.training.row_trainer import Batches, RowTrainer
+from tacit.study.kinds.horizontal import HorizontalRun
+from tacit.training.batches import Batches, Samples
+from tacit.training.row_trainer import RowTrainer
 
 Job = tuple[RunState, int]  # a run's client
 
@@ -63,14 +63,14 @@ class Simulation(Engine, kind="horizontal"):
 
     def __init__(
         self,
-        runs: Sequence[tuple[str, Run]],
+        runs: Sequence[tuple[str, HorizontalRun]],
         dataset: Dataset,
         public: Dataset | None = None,
         *,
         device: str = "cpu",
         block: int | None = None,
         folder: Path | None = None,
-        partitions: dict[str, Partition] | None = None,
+        partitions: Mapping[str, Partition] | None = None,
         make_trainer: Callable[..., RowTrainer] = RowTrainer,
         **options: Any,
     ) -> None:
@@ -244,7 +244,7 @@ class BatchesAhead:
         self.drawn = {}
         for state in states:
             following = state.round + 1
-            for client in chosen_for(state.run, following) if following < state.run.rounds else ():
+            for client in state.run.participants(following) if following < state.run.rounds else ():
                 self.drawn[state.id, client, following] = self._draw(state, client, following)
 
     def _draw(self, state: RunState, client: int, round: int) -> Batches:
@@ -254,7 +254,7 @@ class BatchesAhead:
 def choose(state: RunState) -> tuple[list[int], list[int]]:
     """The clients of this round, and those of them whose replies will not be lost."""
     run, round = state.run, state.round
-    chosen = chosen_for(run, round)
+    chosen = run.participants(round)
     if not run.dropout:
         return chosen, chosen
     lost = {k for k in chosen if numpy_generator(run.seed, "dropout", k, round).random() < run.dropout}
@@ -272,7 +272,7 @@ def shares_nothing(state: RunState) -> bool:
     return ours and not seeded and not state.stores
 
 
-def with_lies(state: RunState, drafts: Sequence[Draft]) -> Sequence[Draft]:
+def with_lies(state: RunState, drafts: list[Draft]) -> list[Draft]:
     """The drafts, with what attackers send in place of theirs."""
     lying = torch.tensor([draft.client in state.attackers for draft in drafts])
     if not lying.any():

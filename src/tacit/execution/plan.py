@@ -1,16 +1,58 @@
-"""A plan in plain words, and a small table."""
+"""A plan: which blocks of runs are played, and where; in plain words too, with a small table."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from tacit.records.tally import duration
 
-if TYPE_CHECKING:
-    from tacit.execution.planner import Block, Plan
-
 MANY = 20  # blocks; no more are shown one by one
 HEADER = ("block", "runs", "rows", "at a time", "steps a round", "steps", "memory", "about")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Runs that are played together; `index` is the place of the first one in the study."""
+
+    index: int
+    runs: tuple[str, ...]
+    rows: int  # clients that train in a round, of all runs
+    at_once: int  # of those, trained together
+    round_steps: int
+    steps: int
+    bytes: int
+    seconds: float  # on one core
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which blocks are played, and where."""
+
+    blocks: tuple[Block, ...]
+    devices: tuple[str, ...]
+    workers: int | None  # processes; 0 is this one; None: as many as the cluster has room for
+    threads: int | None  # of each; None: as many as torch takes
+    on: str | None
+    why: str  # it is so
+    beside: int = 1  # clients that each process trains side by side, one thread each
+    caution: str | None = None  # why it is not as was asked
+
+    @property
+    def place(self) -> str:
+        """Where, in words."""
+        if self.on:
+            some = "as many workers as there is room for" if self.workers is None else f"{self.workers} workers"
+            return f"{some} of the Ray cluster {self.on}, on {self.devices[0]}"
+        device = ", ".join(self.devices)
+        return f"{self.workers} worker processes, on {device}" if self.workers else f"this process, on {device}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain values."""
+        return {**asdict(self), "blocks": [asdict(block) for block in self.blocks]}
+
+    def __str__(self) -> str:
+        return plan_text(self)
 
 
 def plan_text(plan: Plan) -> str:

@@ -1,0 +1,13 @@
+"""What this machine has."""
+
+from __future__ import annotations
+
+import os
+
+
+def machine_memory() -> int | None:
+    """This machine's memory in bytes, where the system tells it."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # Windows
+        return None

@@ -1,0 +1,23 @@
+"""What a combiner may ask of the round's replies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from torch import Tensor
+
+
+class Replies(Protocol):
+    """One row per client that replied; `tacit.federated.cohort.Cohort` is one."""
+
+    @property
+    def server_loss(self) -> Callable[[Tensor, int], Tensor] | None:
+        """The loss, on the server's data, of updates dx (K, P), given a sample size; None where it has no data."""
+
+    @property
+    def choice(self) -> Tensor:
+        """The rows that a selecting combiner keeps."""
+
+    def average(self, rows: Tensor) -> Tensor:
+        """The weighted mean of one row per client. # (K, P) -> (P,)"""

@@ -1,0 +1,41 @@
+"""What comes of a block of runs while it is played: plain values and bytes, which can go through a pipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Played:
+    """A run's round."""
+
+    record: dict[str, Any]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Where the block can go on."""
+
+    rounds: dict[str, int]
+    state: bytes
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model of a run that has ended."""
+
+    name: str
+    state: bytes
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The whole block, and its last checkpoint."""
+
+    runs: dict[str, tuple[int, str]]  # each one's last round and status
+    state: bytes
+
+
+Message = Played | Saved | Trained | Ended

@@ -1,0 +1,237 @@
+"""Horizontal runs: clients have the same columns of different people, and train one model by a federated algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from tacit.core.errors import StudyError
+from tacit.core.machine import machine_memory
+from tacit.core.seeds import numpy_generator
+from tacit.core.vectors import Layout
+from tacit.data.dataset import Dataset
+from tacit.federated.algorithm import Algorithm
+from tacit.federated.behaviour import Behaviour
+from tacit.federated.client_side import client_class
+from tacit.federated.combine.combiner import Combiner
+from tacit.federated.selection import Selection
+from tacit.federated.wire.attackers import Attackers
+from tacit.federated.wire.stage import Stage
+from tacit.study.run import Run, check_floor, check_share, has_batch_statistics, leaves_one_over, setting
+
+
+@dataclass(frozen=True)
+class HorizontalRun(Run, kind="horizontal"):
+    """Rounds of local training and aggregation."""
+
+    algorithm: Algorithm = setting("fedavg", "tacit list algorithms, such as {name: fedprox, mu: 0.1}", after="clients")
+    combiner: Combiner = setting("mean", "how the server makes one row of many: tacit list combiners")
+    selection: Selection = setting("all", "who takes part in a round: tacit list selections")
+    behaviour: Behaviour = setting("steady", "how much of its work a client gets done: tacit list behaviours")
+    dropout: float = setting(0.0, "the probability that a client's reply is lost, each round")
+    missing: Literal["left_out", "zero"] = setting(
+        "left_out", "whether a lost reply counts as one that changes nothing"
+    )
+    attackers: Attackers = setting(
+        "none", "clients that lie, such as {count: 2, kind: sign_flip}: tacit list attackers"
+    )
+    wire: tuple[Stage, ...] = setting((), "what messages go through, such as [top_k, quantise]: tacit list stages")
+    radius: float | None = setting(
+        None, "keep the global parameters in a ball of this radius around zero", after="batch_size"
+    )
+    fine_tuning: int = setting(0, "passes over its own data that adapt a client's model before each local test")
+    pretraining: int = setting(0, "passes over the public data before the first round", after="public")
+    distillation: int = setting(0, "passes over the public data each round, towards the clients' mean prediction")
+
+    def check(self) -> None:
+        Run.check(self)
+        self._check_numbers()
+        self.algorithm.check(self.optimiser)
+        self.selection.check(self.clients)
+        self.attackers.check(self.clients)
+        self.combiner.check(self.selection.count(self.clients))
+        self.algorithm.check_clients(self.clients)
+        self._check_wire()
+        self._check_server_data()
+        self._check_distillation()
+        self._check_single_messages()
+        self._check_start()
+
+    def check_data(self, module: nn.Module, dataset: Dataset, sizes: Sequence[int]) -> None:
+        self.attackers.check(self.clients, dataset.classes)
+        layout = Layout.of(module)
+        self._check_server_memory(layout.size * dataset.x.element_size())
+        if layout.buffers:
+            self._check_buffers()
+        if has_batch_statistics(module) and self.uses_public and self.public is None:
+            self._check_server_batches()
+        Run.check_data(self, module, dataset, sizes)
+
+    def cautions(self) -> list[str]:
+        rule, replies = self.combiner, self.selection.count(self.clients)
+        texts = [self.algorithm.caution(self.split), self._attack_caution(replies), rule.caution(replies)]
+        expected = replies * (1 - self.dropout)
+        if self.missing == "left_out" and expected < rule.quorum:
+            texts.append(
+                f"{rule.name} needs {rule.quorum} replies, and with dropout {self.dropout:g} a round has"
+                f" {expected:.1f}; rounds with fewer change nothing"
+            )
+        if not self.algorithm.sends_updates and (self.wire or self.attackers.count):
+            texts.append(
+                f"{self.algorithm.name} sends nothing, so neither the wire nor what attackers send can change it"
+            )
+        return [text for text in texts if text] + Run.cautions(self)
+
+    @classmethod
+    def study_cautions(cls, runs: Sequence[Run]) -> list[str]:
+        """A word about algorithms that weight clients in different ways, on data that make a difference of it."""
+        names: dict[str, list[str]] = {"samples": [], "uniform": []}
+        for run in runs:
+            if run.averages and not run.split.alike:
+                names[run.client_algorithm.weights].append(run.client_algorithm.name)
+        if not all(names.values()):
+            return []
+        samples, uniform = (", ".join(dict.fromkeys(some)) for some in names.values())
+        return [
+            f"clients count by their samples in {samples}, and all the same in {uniform}, as in their papers;"
+            " set weights to compare like with like"
+        ]
+
+    @property
+    def client_algorithm(self) -> Algorithm:
+        return self.algorithm
+
+    @property
+    def averages(self) -> bool:
+        return self.algorithm.combines
+
+    @property
+    def uses_public(self) -> bool:
+        return bool(self.pretraining or self.distillation)
+
+    @property
+    def is_personal(self) -> bool:
+        method = type(self.algorithm)
+        personal = client_class(method).personal is not Algorithm.personal
+        return personal or method.send is not Algorithm.send or self.fine_tuning > 0
+
+    def participants(self, turn: int) -> list[int]:
+        return self.selection.choose(turn, self.clients, numpy_generator(self.seed, "selection", turn))
+
+    def _attack_caution(self, replies: int) -> str | None:
+        withstood, liars = self.combiner.tolerates(replies), self.attackers.count
+        if liars <= withstood or self.combiner.linear:
+            return None
+        attackers = "attackers" if liars > 1 else "attacker"
+        return (
+            f"{self.combiner.name} as set here withstands {withstood} of {replies} replies that lie, and the study has"
+            f" {liars} {attackers}"
+        )
+
+    def _check_numbers(self) -> None:
+        for name in ("fine_tuning", "pretraining", "distillation"):
+            check_floor(name, getattr(self, name), 0)
+        check_share("dropout", self.dropout)
+        if self.radius is not None and not self.radius > 0:
+            raise StudyError(f"radius: expected a number above 0, got {self.radius}")
+
+    def _check_wire(self) -> None:
+        names = [stage.name for stage in self.wire]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise StudyError(
+                f"wire: {twice} is there twice, and a message goes through all stages of the list; leave one out, or"
+                f" compare the two with {{grid: [[{twice}], ...]}}"
+            )
+
+    def _check_server_data(self) -> None:
+        if self.combiner.needs_server_data and not self.server_samples:
+            raise StudyError(
+                f"{self.combiner.name} judges updates on the server's own data; set server_samples: 100, say"
+            )
+        if self.combiner.needs_server_data and not self.algorithm.whole_updates:
+            raise StudyError(
+                f"{self.combiner.name} tries every update on the server's data, and {self.algorithm.name} sends a part"
+                " of it, per step; use another combiner or algorithm"
+            )
+        for name in ("pretraining", "distillation"):
+            if getattr(self, name) and self.public is None and not self.server_samples:
+                raise StudyError(
+                    f"{name} needs data to learn from: name a public table, or set server_samples: 100, say"
+                )
+
+    def _check_distillation(self) -> None:
+        if not self.distillation:
+            return
+        name = self.algorithm.name
+        if not self.algorithm.combines:
+            raise StudyError(f"distillation is for one global model, which {name} is not; use fedavg, say")
+        if not self.algorithm.whole_updates:
+            raise StudyError(
+                f"distillation asks the clients' models, and what {name} sends is no model; use fedavg, say"
+            )
+        if not self.combiner.linear:
+            raise StudyError(
+                f"distillation asks all clients' models, past {self.combiner.name}, so a liar would be heard after all;"
+                " use combiner: mean, or no distillation"
+            )
+
+    def _check_single_messages(self) -> None:
+        """Methods that place each client's own model have nothing for a combiner to do, nor for a made-up reply."""
+        if self.algorithm.combines:
+            return
+        name = self.algorithm.name
+        if self.combiner.name != "mean":
+            raise StudyError(
+                f"{name} does not leave the averaging to a combiner; leave out combiner: {self.combiner.name}"
+            )
+        if self.missing == "zero":
+            raise StudyError(f"{name} keeps a missing client's last model; leave out missing: zero")
+        if self.radius is not None:
+            raise StudyError(f"{name} has more models than the global one; leave out radius")
+
+    def _check_start(self) -> None:
+        if self.initial == "same":
+            return
+        if self.algorithm.starts_at_x:
+            raise StudyError(
+                f"{self.algorithm.name} reads gradients off w - x, so clients must start at x;"
+                " leave out initial: different"
+            )
+        if self.pretraining:
+            raise StudyError(
+                "pretraining has no effect where clients start from weights of their own; use initial: same"
+            )
+
+    def _check_server_memory(self, row_bytes: int) -> None:
+        """Refuses a server that would keep more than this machine can hold."""
+        if not self.algorithm.keeps_all_models:
+            return
+        needed, there = 2 * self.clients * row_bytes, machine_memory()  # the models of this round and of the next
+        if there is not None and needed > there:
+            raise StudyError(
+                f"{self.algorithm.name} keeps every client's model on the server: {self.clients:,} of them take"
+                f" {needed / 1e9:,.0f} GB, and this machine has {there / 1e9:,.0f} GB; use fewer clients, a smaller"
+                " model or another algorithm"
+            )
+
+    def _check_buffers(self) -> None:
+        if not self.combiner.linear:
+            raise StudyError(
+                f"{self.combiner.name} protects the parameters, and this model also has buffers (BatchNorm's"
+                " statistics), which could only be averaged; use GroupNorm or another model"
+            )
+        if not self.algorithm.combines:
+            raise StudyError(
+                f"{self.algorithm.name} gives clients models of their own, and this one's buffers (BatchNorm's"
+                " statistics) are kept in common; use GroupNorm or another model"
+            )
+
+    def _check_server_batches(self) -> None:
+        size = self.batch_size_of(0) or self.server_samples
+        if leaves_one_over(self.server_samples, size):
+            raise StudyError(
+                f"BatchNorm needs two samples in a batch; {self.server_samples} server_samples leave one over"
+            )

@@ -1,0 +1,234 @@
+"""A run: one point of a study's grid, with every name resolved to its object.
+
+What a run can be is its kind: a subclass of `Run` in a file of `tacit/study/kinds/`, with settings, checks and names of
+its own. The methods below are what the rest of tacit asks of a run; a kind overrides those that differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from tacit.core.errors import StudyError
+from tacit.core.registry import Registered
+from tacit.data.dataset import Dataset
+from tacit.data.datasets import Source
+from tacit.data.splits.split import Split
+from tacit.data.tables import Table
+from tacit.federated.algorithm import Algorithm
+from tacit.federated.algorithms.fedavg import FedAvg
+from tacit.models.model import Model
+from tacit.training.optimisers import Optimiser
+from tacit.training.sampling import Sampling
+from tacit.training.schedules import Schedule
+
+
+def setting(
+    default: Any, about: str, *, after: str | None = None, elsewhere: str | None = None, asks: bool = False
+) -> Any:
+    """A setting of a run: its default, and what it is about.
+
+    `after` names the setting behind which it stands in a study; without it, that is the one before it in its class.
+    `elsewhere` is what to tell whoever gives it to a run of another kind. A setting that `asks` may be given to a run
+    of any kind: it asks for further runs.
+    """
+    return field(metadata={"default": default, "about": about, "after": after, "elsewhere": elsewhere, "asks": asks})
+
+
+@dataclass(frozen=True)
+class Run:
+    """The settings that every kind has. A kind's `engine` is the file in `tacit/simulation/kinds/` that plays it."""
+
+    dataset: Source = setting("digits", "tacit list datasets; your own: {name: table, path: my.csv, target: column}")
+    model: Model = setting("mlp", "tacit list models; your own: {name: module, path: package.module:Class}")
+    split: Split = setting("iid", "how the samples are divided among the clients: tacit list splits")
+    clients: int = setting(4, "how many organisations take part")
+    optimiser: Optimiser = setting("sgd", "each client's local optimiser, fresh each round: tacit list optimisers")
+    schedule: Schedule = setting("constant", "the learning rate from round to round: tacit list schedules")
+    rounds: int = setting(10, "rounds of communication")
+    local_epochs: int | tuple[int, ...] = setting(1, "passes over its own data per round; [5, 1, 2] is one per client")
+    batch_size: int | tuple[int, ...] | None = setting(32, "per client, or [32, 64, 32]; null is the full batch")
+    sampling: Sampling = setting("epochs", "how the samples of each local step are drawn: tacit list samplings")
+    public: Source | None = setting(None, "a public or synthetic table to learn from; null: the server's samples")
+    initial: Literal["same", "different"] = setting("same", "whether all clients start from the same weights")
+    local_test: float = setting(0.1, "the share of its samples that a client keeps to test on")
+    server_samples: int = setting(0, "samples set aside for the server before the split")
+    target_accuracy: float | None = setting(None, "stop once the global test accuracy, or R2, is this good")
+    patience: int | None = setting(None, "stop after this many rounds without a better global test accuracy, or R2")
+    seed: int = setting(0, "everything random follows from it")
+
+    kinds: ClassVar[dict[str, type[Run]]] = {}
+    kind: ClassVar[str]
+    engine: ClassVar[str]
+    is_reference: ClassVar[bool] = False  # others are compared with it: it has no clients to speak of
+    method_setting: ClassVar[str] = "algorithm"  # what labels and tables call the run by
+    label: ClassVar[Mapping[str, str]] = {}  # what a label says in place of these settings
+    replaces: ClassVar[frozenset[str]] = frozenset()  # settings of other kinds that may be given, and do not count
+
+    def __init_subclass__(cls, kind: str, engine: str | None = None) -> None:
+        super().__init_subclass__()
+        cls.kind, cls.engine = kind, engine or kind
+        Run.kinds[kind] = cls
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    @classmethod
+    def claims(cls, settings: Mapping[str, Any]) -> bool:
+        """Whether a point of the grid with these settings is a run of this kind."""
+        return False
+
+    @classmethod
+    def further(cls, run: Run, settings: Mapping[str, Any]) -> list[Run]:
+        """The runs of this kind that a point of the grid asks for beside its own run."""
+        return []
+
+    def refusal(self, name: str, elsewhere: str | None) -> str:
+        """Why this run cannot have another kind's setting; `elsewhere` is what that kind says of it."""
+        return elsewhere or f"{name} is no setting of a {self.kind} run; leave it out"
+
+    def check(self) -> None:
+        """Raises StudyError, with the reason, for settings that make no sense by themselves or together."""
+        for name, floor in {"clients": 1, "rounds": 1, "server_samples": 0, "seed": 0}.items():
+            check_floor(name, getattr(self, name), floor)
+        for name in ("local_epochs", "batch_size"):
+            _check_each(name, getattr(self, name), self.clients)
+        check_share("local_test", self.local_test)
+        if self.target_accuracy is not None and not 0 < self.target_accuracy <= 1:
+            raise StudyError(f"target_accuracy: expected a share above 0 and up to 1, got {self.target_accuracy}")
+        if self.patience is not None and self.patience < 1:
+            raise StudyError(f"patience: expected 1 or more, got {self.patience}")
+
+    def check_data(self, module: nn.Module, dataset: Dataset, sizes: Sequence[int]) -> None:
+        """Raises StudyError where the model, or the clients' numbers of samples, do not suit the run."""
+        if has_batch_statistics(module):
+            for client, samples in enumerate(sizes):
+                size = self.batch_size_of(client) or samples
+                if leaves_one_over(samples, size):
+                    raise StudyError(
+                        f"BatchNorm needs two samples in a batch, and client {client} has {samples} in batches of"
+                        f" {size}; use another batch_size"
+                    )
+
+    def cautions(self) -> list[str]:
+        """What makes sense, but may not do what its author expects."""
+        texts = []
+        if self.public is not None and not self.uses_public:
+            texts.append("public data are named, and neither pretraining nor distillation uses them")
+        owned = isinstance(self.dataset, Table) and self.dataset.client
+        if owned and self.split.by != "owners" and not self.is_reference:
+            texts.append(
+                f"the column {owned} says whose each row is, and {self.split.name} divides the rows otherwise;"
+                " use split: by_client to keep them together"
+            )
+        return texts
+
+    @classmethod
+    def study_cautions(cls, runs: Sequence[Run]) -> list[str]:
+        """The same of a study with runs of this kind, among others."""
+        return []
+
+    @property
+    def method(self) -> Registered:
+        """What the run is called by: its algorithm or what stands in its place."""
+        chosen: Registered = getattr(self, self.method_setting)
+        return chosen
+
+    @property
+    def client_algorithm(self) -> Algorithm:
+        """The algorithm whose hooks the clients follow while they train."""
+        return FedAvg()
+
+    @property
+    def averages(self) -> bool:
+        """Whether clients' models are averaged, or combined as the study says."""
+        return False
+
+    @property
+    def uses_public(self) -> bool:
+        """Whether anything is learnt from public data."""
+        return False
+
+    @property
+    def is_personal(self) -> bool:
+        """Whether clients are tested on models of their own, and not all on the global one."""
+        return False
+
+    @property
+    def keeps_client_models(self) -> bool:
+        """Whether clients' models are kept in files, to be used or because something was made of them."""
+        return self.is_personal
+
+    def participants(self, turn: int) -> list[int]:
+        """The clients of a round, the first of which is 0."""
+        return list(range(self.clients))
+
+    def epochs_of(self, client: int) -> int:
+        """This client's passes over its data per round."""
+        fixed = self.client_algorithm.local_work
+        return fixed.epochs if fixed else self._of("local_epochs", client)
+
+    def batch_size_of(self, client: int) -> int | None:
+        """This client's batch size; None is the full batch."""
+        fixed = self.client_algorithm.local_work
+        return fixed.batch_size if fixed else self._of("batch_size", client)
+
+    def model_of(self, client: int) -> Model:
+        """This client's model."""
+        return self.model
+
+    @property
+    def largest_model(self) -> Model:
+        """The largest of the clients' models."""
+        return self.model
+
+    def shared_work(self) -> str | None:
+        """Runs with the same text share what their clients do in the first round; None: this one shares nothing."""
+        return None
+
+    def rebuilt(self, module: nn.Module, state: Mapping[str, Tensor], name: str) -> nn.Module:
+        """The model that the run of this name has left in a file, from an untrained one."""
+        module.load_state_dict(state)
+        return module
+
+    def _of(self, name: str, client: int) -> Any:
+        value = getattr(self, name)
+        return value[client] if isinstance(value, tuple) else value
+
+
+def check_floor(name: str, value: int, floor: int) -> None:
+    """Refuses a number that is too small."""
+    if value < floor:
+        raise StudyError(f"{name}: expected {floor} or more, got {value}")
+
+
+def check_share(name: str, value: float) -> None:
+    """Refuses what is no share of something, or all of it."""
+    if not 0 <= value < 1:
+        raise StudyError(f"{name}: expected a share from 0 to below 1, got {value}")
+
+
+def has_batch_statistics(module: nn.Module) -> bool:
+    """Whether the model normalises by its batches, of which one sample has no statistics."""
+    return any(isinstance(layer, _BatchNorm) for layer in module.modules())
+
+
+def leaves_one_over(samples: int, batch_size: int) -> bool:
+    """Whether one of the batches would be a single sample, which torch refuses in the middle of a round."""
+    size = min(batch_size, samples)
+    return size == 1 or samples % size == 1
+
+
+def _check_each(name: str, value: int | tuple[int, ...] | None, clients: int) -> None:
+    """Checks a number that may be one for each client."""
+    if isinstance(value, tuple) and len(value) != clients:
+        raise StudyError(f"{name}: expected one value for each of {clients} clients, got {list(value)}")
+    if value is None:
+        return
+    least = min(value) if isinstance(value, tuple) else value
+    if least < 1:
+        raise StudyError(f"{name}: expected 1 or more, got {value}")

@@ -1,0 +1,107 @@
+"""The settings of a study: those of all kinds of runs together, in one order, and the runs that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, fields
+from functools import cache
+from typing import Any
+
+from tacit.core.errors import StudyError
+from tacit.core.registry import Registered, import_folder
+from tacit.study.grid import make_points
+from tacit.study.run import Run
+from tacit.study.texts import plain
+from tacit.study.values import defaults_of, family_of, types_of
+
+USUAL = "horizontal"  # the kind of a run that no other kind claims
+
+
+def known_kinds() -> list[type[Run]]:
+    """Every kind of run, the usual one first, then in the order of the alphabet."""
+    import_folder("tacit.study.kinds")
+    names = sorted(Run.kinds, key=lambda name: (name != USUAL, name))
+    return [Run.kinds[name] for name in names]
+
+
+def _in_order(kinds: Sequence[type[Run]]) -> dict[str, Field[Any]]:
+    """The settings of these kinds, each where it says that it stands."""
+    order: list[str] = []
+    settings: dict[str, Field[Any]] = {}
+    for kind in kinds:
+        previous: str | None = None
+        for item in fields(kind):
+            if item.name not in settings:
+                before = item.metadata["after"] or previous
+                position = order.index(before) + 1 if before else 0
+                order.insert(position, item.name)
+                settings[item.name] = item
+            previous = item.name
+    return {name: settings[name] for name in order}
+
+
+def _joined(kinds: Sequence[type[Run]], of_kind: Callable[[type[Run]], dict[str, Any]]) -> dict[str, Any]:
+    """What each kind says of its settings, in the order of a study's."""
+    known: dict[str, Any] = {}
+    for kind in kinds:
+        known |= of_kind(kind)
+    return {name: known[name] for name in SETTINGS}
+
+
+KINDS = known_kinds()
+SETTINGS = _in_order(KINDS)
+TYPES = _joined(KINDS, types_of)
+METHODS = frozenset(kind.method_setting for kind in KINDS)  # one of them names a run
+SETTING_FAMILIES = {name: family for name, kind in TYPES.items() if (family := family_of(kind)[0]) is not None}
+
+
+def expand_runs(choices: Mapping[str, Sequence[Any]]) -> list[Run]:
+    """A run for every point of the product of the choices, then the further runs that they ask for; each once."""
+    points = make_points(choices, _make_point, plain)
+    runs = [run for run, _ in points]
+    for kind in KINDS:
+        for run, settings in points:
+            runs += kind.further(run, settings)
+    different = {str(describe(run)): run for run in runs}
+    return list(different.values())
+
+
+def make_run(settings: Mapping[str, Any]) -> Run:
+    """The run with these settings, of the kind that claims them."""
+    kind = next((kind for kind in KINDS if kind.claims(settings)), Run.kinds[USUAL])
+    names = {item.name for item in fields(kind)}
+    run = kind(**{name: settings[name] for name in names})
+    for name in SETTINGS:
+        if name not in names | kind.replaces:
+            _check_unused(run, name, settings[name])
+    return run
+
+
+@cache
+def defaults() -> dict[str, Any]:
+    """Every setting at its default."""
+    return _joined(KINDS, defaults_of)
+
+
+def value_of(run: Run, name: str) -> Any:
+    """A setting of the run; of another kind's, the default."""
+    return getattr(run, name, defaults()[name])
+
+
+def describe(run: Run) -> dict[str, Any]:
+    """The run as plain values."""
+    return {name: plain(value_of(run, name)) for name in SETTINGS}
+
+
+def _make_point(**settings: Any) -> tuple[Run, dict[str, Any]]:
+    return make_run(settings), settings
+
+
+def _check_unused(run: Run, name: str, value: Any) -> None:
+    """Refuses another kind's setting that is not at its default."""
+    item = SETTINGS[name]
+    default = defaults()[name]
+    if isinstance(value, Registered) and isinstance(default, Registered):
+        value, default = value.name, default.name  # however it is set up
+    if value != default and not item.metadata["asks"]:
+        raise StudyError(run.refusal(name, item.metadata["elsewhere"]))
