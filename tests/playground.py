@@ -22,10 +22,10 @@ from tacit.federated.combine.combiner import Combiner
 from tacit.simulation.kinds.horizontal import Simulation
 from tacit.simulation.state import client_class
 from tacit.study.study import Study
-from tacit.training.batches import Batch
+from tacit.training.batches import Batch, Listed, Samples
 from tacit.training.gradients import Gradients
 from tacit.training.optimisers import SGD, Optimiser
-from tacit.training.trainer import Block, Work, train
+from tacit.training.row_trainer import RowTrainer
 
 SMALL = """
 dataset: iris
@@ -68,7 +68,7 @@ class Quadratic:
     centres: Tensor  # (N, P)
     hessians: Tensor | None = None  # (N, P, P); the identity if left out
 
-    def __call__(self, w: Tensor, buffers: dict[str, Tensor], batch: Batch) -> Gradients:
+    def __call__(self, w: Tensor, buffers: dict[str, Tensor], batch: Batch, seeds: Tensor, step: Tensor) -> Gradients:
         who = batch.y[:, 0]
         gap = w - self.centres[who]
         g = gap if self.hessians is None else torch.einsum("kpq,kq->kp", self.hessians[who], gap)
@@ -107,17 +107,25 @@ def play(
     mine = view.client_init(x.expand(count, size))
     states = [server]
     who = torch.arange(count)
+    trainer = RowTrainer(None, Samples(who, who), gradient=problem)
+    taken = (algorithm.local_work and [1] * count) or steps
+    shards = who.split(1)
+    batches = [Listed([shard] * times) for shard, times in zip(shards, taken, strict=True)]
     for _ in range(rounds):
         sent = sent_rows(algorithm, server, count)
         w, mine, begun = view.begin(sent, mine)
-        zero = torch.zeros(count, 1, dtype=x.dtype)
-        n = torch.tensor(samples, dtype=x.dtype)[:, None]
-        full = problem(sent["x"], {}, Batch(who[:, None], who[:, None], (1,) * count)).g
-        asked = torch.tensor(steps, dtype=x.dtype)[:, None]
-        work = Work(zero, rule.lr, n, rule, rule.init(w) if begun is None else begun, full, asked)
-        block = Block(w, work, view, sent, mine, {}, zero, zero, zero)
-        taken = (algorithm.local_work and [1] * count) or steps
-        done = train(block, [[who[k : k + 1]] * taken[k] for k in range(count)], who, who, problem)
+        done = trainer.train(
+            w,
+            batches,
+            optimiser=rule,
+            rule=view,
+            start=begun,
+            sent=sent,
+            mine=mine,
+            samples=torch.tensor(samples, dtype=x.dtype)[:, None],
+            epochs=torch.tensor(steps, dtype=x.dtype)[:, None],
+            full_of=shards,
+        )
         message, mine = view.finish(done.w, sent, mine, done.work)
         server = algorithm.aggregate(server, a_cohort(message, samples, done.work.steps, algorithm))
         states.append({**server, "mine": mine})

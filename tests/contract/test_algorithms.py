@@ -13,6 +13,8 @@ from tacit.federated.algorithm import Algorithm
 from tacit.federated.cohort import in_order
 from tacit.simulation.state import client_class
 from tacit.study.study import describe
+from tacit.training.batches import Listed, Samples
+from tacit.training.row_trainer import RowTrainer
 from tacit.training.trainer import Work
 
 NAMES = list(Algorithm.known())
@@ -110,11 +112,27 @@ def a_round_of_messages(algorithm: Algorithm) -> tuple[dict[str, torch.Tensor], 
     mine = view.client_init(sent["x"])
     w, mine, begun = view.begin(sent, mine)
     n = torch.ones(4, 1, dtype=torch.float64)
-    g = torch.randn(4, 5, dtype=torch.float64, generator=draw)
-    work = Work(3 * n, rule.lr, n, rule, rule.init(w) if begun is None else begun, g, n)  # type: ignore[arg-type]
-    before = copy.deepcopy((g, w, sent, mine))
-    first, w = w, w - view.correct(g, w, sent, mine, work)
-    message, _ = view.finish(w, sent, mine, work)
+    who = torch.arange(4)
+    problem = Quadratic(torch.randn(4, 5, dtype=torch.float64, generator=draw))
+    trainer = RowTrainer(None, Samples(who, who), gradient=problem)
+    before = copy.deepcopy((w, sent, mine))
+    trained = trainer.train(
+        w,
+        [Listed([shard] * 3) for shard in who.split(1)],
+        optimiser=rule,  # type: ignore[arg-type]
+        rule=view,
+        start=begun,
+        sent=sent,
+        mine=mine,
+        samples=n,
+        epochs=n,
+        full_of=who.split(1),
+    )
+    message, _ = view.finish(trained.w, sent, mine, trained.work)
     view.personal(sent, mine)
-    torch.testing.assert_close((g, first, sent, mine), before, rtol=0, atol=0)
-    return message, dict(server), work
+    torch.testing.assert_close((w, sent, mine), before, rtol=0, atol=0)
+    g = w - problem.centres
+    kept = g.clone()
+    view.correct(g, w, sent, mine, trained.work)
+    assert torch.equal(g, kept)
+    return message, dict(server), trained.work

@@ -89,7 +89,7 @@ class RowTrainer:
                 self._batch_rows(samples)
             self.gradient = gradient or self._make_gradient()
             self.samples = self.prepared(samples)
-        self._captured = CapturedTrainer(self.gradient, self.samples, capture=on_gpu) if self._packs else None
+        self.captured = CapturedTrainer(self.gradient, self.samples, capture=on_gpu) if self._packs else None
         usual = 1 if self.form == "loop" else PROGRAMS
         self.at_once = 1 if self.draws else min(at_once or usual, PROGRAMS)
 
@@ -128,7 +128,7 @@ class RowTrainer:
     def on(self, samples: Samples) -> RowTrainer:
         """The same model and gradient on other samples, such as public ones, with steps taken one by one."""
         other = copy.copy(self)
-        other._captured, other._clones = None, []
+        other.captured, other._clones = None, []
         other.samples = _plain(self._here(samples))
         return other
 
@@ -136,7 +136,7 @@ class RowTrainer:
         self, sampling: Sampling, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
     ) -> Batches:
         """A row's batches, drawn from its samples, in the form that `train` wants."""
-        if self._captured is not None:
+        if self.captured is not None:
             return sampling.packed(shard.cpu(), epochs, batch_size, generator)
         return Listed(sampling.batches(shard.to(self.device), epochs, batch_size, generator))
 
@@ -248,9 +248,9 @@ class RowTrainer:
         with self._seeded(seeds):
             if full_of is not None:
                 block = self._with_full_gradient(block, full_of)
-            if self._captured is not None:
+            if self.captured is not None:
                 packed = [_of_kind(Packed, plan) for plan in batches]
-                return Trained.of(self._captured.train(block, packed))
+                return Trained.of(self.captured.train(block, packed))
             plans = [_of_kind(Listed, plan).steps for plan in batches]
             return Trained.of(train(block, plans, self.samples.x, self.samples.y, self.gradient))
 
@@ -272,7 +272,7 @@ class RowTrainer:
 
     def _full_gradients(self, x: Tensor, shards: Sequence[Tensor], buffers: Rows, seeds: Tensor) -> Tensor:
         samples = self.samples
-        if self._captured is None:
+        if self.captured is None:
             batch = gather(samples.x, samples.y, [shard.to(x.device) for shard in shards])
             return self.gradient(x, buffers, batch, seeds, _numbered(-1, x)).g
         total = torch.zeros_like(x)

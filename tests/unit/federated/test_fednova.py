@@ -15,7 +15,9 @@ from tacit.core.rows import columns
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.algorithms.fedavg import FedAvg
 from tacit.federated.algorithms.fednova import FedNova, accumulated
+from tacit.training.batches import Listed, Samples
 from tacit.training.optimisers import SGD, Momentum, Nesterov, Optimiser
+from tacit.training.row_trainer import RowTrainer
 from tacit.training.trainer import Work
 
 D = torch.float64
@@ -33,10 +35,13 @@ def last(algorithm: Algorithm, problem: Quadratic, **how: Any) -> torch.Tensor:
     return x
 
 
-def work_of(steps: float, optimiser: Optimiser) -> Work:
-    rule = columns([optimiser], type(optimiser), torch.zeros(1, 1, dtype=D))
-    one = torch.ones(1, 1, dtype=D)
-    return Work(steps * one, rule.lr, one, rule, {})  # type: ignore[arg-type]
+def work_of(steps: int, optimiser: Optimiser) -> Work:
+    """What a client that has taken so many steps knows of its work."""
+    x = torch.zeros(1, 1, dtype=D)
+    who = torch.zeros(1, dtype=torch.int64)
+    trainer = RowTrainer(None, Samples(who, who), gradient=Quadratic(x))
+    rule: Any = columns([optimiser], type(optimiser), x)
+    return trainer.train(x, [Listed([who] * steps)], optimiser=rule).work
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS, ids=lambda o: o.name)

@@ -1,8 +1,9 @@
-"""The GPU's loop, taken step by step on the CPU: its steps must be those of `trainer.train`."""
+"""The GPU's loop, taken step by step on the CPU: its steps must be those of the looped form."""
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,12 +16,13 @@ from tacit.core.rows import columns
 from tacit.core.vectors import Layout
 from tacit.federated.algorithms.fedprox import FedProx
 from tacit.training import captured, evaluation
-from tacit.training.batches import Packed, Plan, Samples, pack_epochs, plan_epochs
+from tacit.training.batches import Listed, Packed, Samples, pack_epochs, plan_epochs
 from tacit.training.captured import CapturedTrainer, Stage, _map, add_to_tally, take_batch, update
 from tacit.training.evaluation import evaluate, evaluate_rows, row_outputs
-from tacit.training.gradients import Gradients, row_gradients
+from tacit.training.gradients import Gradients
 from tacit.training.optimisers import Adam, Momentum, Optimiser
-from tacit.training.trainer import Block, Work, train
+from tacit.training.row_trainer import RowTrainer
+from tacit.training.trainer import Trained
 
 torch.manual_seed(0)
 X, Y = torch.randn(50, 6, dtype=torch.float64), torch.randint(0, 3, (50,))
@@ -28,19 +30,38 @@ MODULE = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).double()
 Sizes = list[tuple[int, int, int | None]]  # samples, epochs and batch size of each row
 
 
-def block_of(rows: int, optimiser: Optimiser) -> Block:
-    w = Layout.of(MODULE).flatten(MODULE).repeat(rows, 1)
+def trainer_of(form: Any) -> RowTrainer:
+    return RowTrainer(MODULE, Samples(X, Y), form=form)
+
+
+def train(trainer: RowTrainer, batches: Any, optimiser: Optimiser) -> Trained:
+    rows = len(batches)
+    w = trainer.layout.flatten(MODULE).repeat(rows, 1)
     rule: Any = columns([FedProx(mu=0.1 * k) for k in range(rows)], FedProx, w)
     mine: Any = columns([optimiser] * rows, type(optimiser), w)
-    zero = torch.zeros(rows, 1, dtype=w.dtype)
-    return Block(w, Work(zero, mine.lr, zero, mine, mine.init(w)), rule, {"x": w}, {}, {}, *[zero] * 3)
+    return trainer.train(w, batches, optimiser=mine, rule=rule, sent={"x": w})
 
 
-def plans_of(sizes: Sizes) -> tuple[list[Plan], list[Packed]]:
+def in_a_loop(plans: list[Listed], optimiser: Optimiser) -> Trained:
+    return train(trainer_of("loop"), plans, optimiser)
+
+
+def captured_of(trainer: RowTrainer) -> CapturedTrainer:
+    assert trainer.captured is not None
+    return trainer.captured
+
+
+def a_stage(rows: int) -> Stage:
+    trainer = trainer_of("captured")
+    train(trainer, plans_of([(9, 1, 4)] * rows)[1], Adam())
+    return next(iter(captured_of(trainer).stages.values()))
+
+
+def plans_of(sizes: Sizes) -> tuple[list[Listed], list[Packed]]:
     def draw(k: int) -> torch.Generator:
         return torch.Generator().manual_seed(k)
 
-    plans = [plan_epochs(torch.arange(n), e, b, draw(k)) for k, (n, e, b) in enumerate(sizes)]
+    plans = [Listed(plan_epochs(torch.arange(n), e, b, draw(k))) for k, (n, e, b) in enumerate(sizes)]
     return plans, [pack_epochs(torch.arange(n), e, b, draw(k)) for k, (n, e, b) in enumerate(sizes)]
 
 
@@ -52,11 +73,11 @@ row_sizes = st.tuples(st.integers(1, 40), st.integers(1, 3), st.sampled_from([1,
     st.lists(st.lists(row_sizes, min_size=1, max_size=5), min_size=1, max_size=4), st.sampled_from([Adam(), Momentum()])
 )
 def test_one_trainer_takes_any_blocks_as_the_loop_does(blocks: list[Sizes], optimiser: Optimiser) -> None:
-    trainer = CapturedTrainer(row_gradients(MODULE, "vmap"), Samples(X, Y), capture=False)
+    trainer = trainer_of("captured")
     for sizes in blocks:
         plans, packed = plans_of(sizes)
-        wanted = train(block_of(len(sizes), optimiser), plans, X, Y, row_gradients(MODULE))
-        found = trainer.train(block_of(len(sizes), optimiser), packed)
+        wanted = in_a_loop(plans, optimiser)
+        found = train(trainer, packed, optimiser)
         for one, other in ((wanted.w, found.w), (wanted.loss, found.loss), (wanted.hits, found.hits)):
             assert torch.allclose(one.double(), other.double(), rtol=0, atol=1e-11)
         assert torch.equal(wanted.work.steps, found.work.steps)
@@ -64,20 +85,19 @@ def test_one_trainer_takes_any_blocks_as_the_loop_does(blocks: list[Sizes], opti
 
 
 def test_what_is_returned_is_not_changed_by_the_next_block() -> None:
-    trainer = CapturedTrainer(row_gradients(MODULE, "vmap"), Samples(X, Y), capture=False)
+    trainer = trainer_of("captured")
     _, packed = plans_of([(20, 1, 8), (9, 2, 8)])
-    first = trainer.train(block_of(2, Adam()), packed)
+    first = train(trainer, packed, Adam())
     before = first.w.clone()
-    trainer.train(block_of(2, Adam()), packed[::-1])
+    train(trainer, packed[::-1], Adam())
     assert torch.equal(first.w, before)
 
 
 def test_rows_without_a_step_stay_where_they_are() -> None:
-    trainer = CapturedTrainer(row_gradients(MODULE, "vmap"), Samples(X, Y), capture=False)
+    trainer = trainer_of("captured")
     _, packed = plans_of([(20, 1, 8), (20, 1, 8)])
-    block = block_of(2, Adam())
-    done = trainer.train(block, [packed[0].first(0), packed[1]])
-    assert torch.equal(done.w[0], block.w[0])
+    done = train(trainer, [packed[0].first(0), packed[1]], Adam())
+    assert torch.equal(done.w[0], trainer.layout.flatten(MODULE))
     assert done.work.steps.flatten().tolist() == [0, 3]
 
 
@@ -120,7 +140,7 @@ def test_the_kernel_takes_the_batch_that_torch_takes(samples: Samples | None, mo
     pixels = torch.randint(0, 256, (20, 3, 5), dtype=torch.uint8)
     plan = torch.randint(0, 20, (4, 3, 6), dtype=torch.int32)
     counts = torch.randint(1, 6, (4, 3), dtype=torch.int32)
-    stage = Stage(block_of(1, Adam()), plan, counts, torch.tensor([2]))
+    stage = replace(a_stage(1), plan=plan, counts=counts, step=torch.tensor([2]))
     for one in [samples] if samples else [Samples(pixels, torch.arange(20), 255.0, signed) for signed in (False, True)]:
         wanted = take_batch(one, stage, 2)
         with monkeypatch.context() as patched:
@@ -154,8 +174,7 @@ def test_the_kernel_adds_a_step_to_the_tally(monkeypatch: pytest.MonkeyPatch) ->
     counts = torch.tensor([[4], [1], [7]], dtype=torch.int32)
     totals = []
     for kernel in (False, True):
-        block = block_of(3, Adam())
-        block = _map(lambda leaf: leaf.clone().float(), block)
+        block = _map(lambda leaf: torch.zeros_like(leaf).float(), a_stage(3).block)
         with monkeypatch.context() as patched:
             with_kernels(patched) if kernel else None
             for _ in range(2):
@@ -166,12 +185,12 @@ def test_the_kernel_adds_a_step_to_the_tally(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_two_kinds_of_blocks_take_turns() -> None:
-    trainer = CapturedTrainer(row_gradients(MODULE, "vmap"), Samples(X, Y), capture=False)
+    trainer = trainer_of("captured")
     plans, packed = plans_of([(20, 1, 8), (9, 2, 8)])
     for optimiser in (Adam(), Momentum(), Adam()):
-        wanted = train(block_of(2, optimiser), plans, X, Y, row_gradients(MODULE))
-        assert torch.allclose(wanted.w, trainer.train(block_of(2, optimiser), packed).w, rtol=0, atol=1e-11)
-    assert len(trainer.stages) == 2
+        wanted = in_a_loop(plans, optimiser)
+        assert torch.allclose(wanted.w, train(trainer, packed, optimiser).w, rtol=0, atol=1e-11)
+    assert len(captured_of(trainer).stages) == 2
 
 
 def test_many_models_are_tested_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,12 +257,13 @@ def test_what_cannot_be_recorded_at_once_is_tried_again_and_then_taken_step_by_s
 
     monkeypatch.setattr(CapturedTrainer, "_recorded", recorded)
     plans, packed = plans_of([(30, 2, 8), (7, 1, 8), (20, 3, 4)])
-    trainer = CapturedTrainer(row_gradients(MODULE, "vmap"), Samples(X, Y))
+    trainer = trainer_of("captured")
+    captured_of(trainer).capture = True
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        found = trainer.train(block_of(3, Adam()), packed)
-    assert torch.allclose(train(block_of(3, Adam()), plans, X, Y, row_gradients(MODULE)).w, found.w, rtol=0, atol=1e-11)
-    assert trainer.capture == captured_at_last
+        found = train(trainer, packed, Adam())
+    assert torch.allclose(in_a_loop(plans, Adam()).w, found.w, rtol=0, atol=1e-11)
+    assert captured_of(trainer).capture == captured_at_last
     told = ["steps cannot be recorded as a CUDA graph and are taken one by one: busy"]
     assert [str(one.message) for one in heard] == ([] if captured_at_last else told)
     assert {rows for rows, _ in calls} <= {1, 2, 3}  # a graph for each number of rows at work

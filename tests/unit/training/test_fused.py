@@ -152,6 +152,45 @@ def test_numbers_and_soft_targets_have_gradients_too() -> None:
         assert torch.allclose(wanted.hits.float(), found.hits.cpu(), rtol=1e-5)
 
 
+NONE = torch.zeros(0, dtype=torch.int64)  # seeds and steps, which these gradients do not look at
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("counts", [(0, 3), (0, 0)])
+def test_an_empty_batch_has_no_loss_and_a_gradient_of_zero(counts: tuple[int, int], soft: bool) -> None:
+    module, shape = CASES["pools with an edge left over"]
+    w, draw = rows_of(module, 2), torch.Generator().manual_seed(4)
+    x = torch.rand(2, 4, *shape, generator=draw)
+    labels = torch.randint(0, 10, (2, 4), generator=draw)
+    y = nn.functional.one_hot(labels, 10).float() if soft else labels
+    for width in {4, max(counts)}:  # padded, and without any sample at all
+        batch = Batch(x[:, :width].to(DEVICE), y[:, :width].to(DEVICE), counts)
+        found = FusedGradients(network_of(module, shape))(w.to(DEVICE), {}, batch, NONE, NONE)
+        wanted = LoopedGradients(module)(w, {}, Batch(x[:, :width], y[:, :width], counts), NONE, NONE)
+        for ours, theirs in zip(found[:3], wanted[:3], strict=True):
+            assert not ours[0].any()
+            assert torch.allclose(ours.cpu(), theirs.to(ours.dtype), rtol=1e-5, atol=1e-6)
+
+
+def test_a_loss_of_ones_own_goes_through_the_kernels() -> None:
+    def weighted(output: Tensor, y: Tensor) -> Tensor:
+        weights = torch.arange(1.0, 11.0, device=output.device)
+        return nn.functional.cross_entropy(output, y, weight=weights, reduction="none")
+
+    module, shape = CASES["two convolutions, padded"]
+    w, x = rows_of(module, 3), torch.rand(3, 5, *shape)
+    y = torch.randint(0, 10, (3, 5))
+    counts = (5, 2, 0)
+    wanted = LoopedGradients(module, weighted)(w, {}, Batch(x, y, counts), NONE, NONE)
+    gradient = FusedGradients(network_of(module, shape), weighted)
+    found = gradient(w.to(DEVICE), {}, Batch(x.to(DEVICE), y.to(DEVICE), counts), NONE, NONE)
+    for ours, theirs in zip(found[:3], wanted[:3], strict=True):
+        assert torch.allclose(ours.cpu(), theirs.to(ours.dtype), rtol=1e-5, atol=1e-6)
+    plain = FusedGradients(network_of(module, shape))
+    other = plain(w.to(DEVICE), {}, Batch(x.to(DEVICE), y.to(DEVICE), counts), NONE, NONE)
+    assert not torch.allclose(found.g, other.g, rtol=1e-3)
+
+
 @pytest.mark.filterwarnings("ignore:invalid value")  # NumPy's, in the interpreter
 def test_a_row_that_has_diverged_stays_so() -> None:
     module, shape = CASES["pools with an edge left over"]

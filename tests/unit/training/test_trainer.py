@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tacit.core.rows import columns
+from tacit.core.rows import Rows, columns
 from tacit.core.vectors import Layout
-from tacit.federated.algorithm import Algorithm
-from tacit.training.batches import Batch, gather, plan_epochs
+from tacit.training.batches import Batch, Listed, Samples, gather, plan_epochs
 from tacit.training.evaluation import evaluate
 from tacit.training.gradients import Gradients, row_gradients
 from tacit.training.losses import hits
 from tacit.training.optimisers import SGD, Adam, Optimiser
-from tacit.training.trainer import Block, Work, train
+from tacit.training.row_trainer import RowTrainer
+from tacit.training.trainer import Trained
 
 torch.manual_seed(0)
 X, Y = torch.randn(50, 6, dtype=torch.float64), torch.randint(0, 3, (50,))
@@ -33,16 +33,14 @@ def with_batch_norm() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).double()
 
 
-def block_of(module: nn.Module, rows: int, optimiser: Optimiser) -> Block:
-    layout = Layout.of(module)
+def train(module: nn.Module, plans: list[Any], optimiser: Optimiser, **options: Any) -> Trained:
+    """Rows that start at the module's parameters, each through its plan."""
+    layout, rows = Layout.of(module), len(plans)
     w = layout.flatten(module).repeat(rows, 1)
     rule: Any = columns([optimiser] * rows, type(optimiser), w)
-    buffers = {
-        name: value[None].repeat(rows, *[1] * value.dim()) for name, value in layout.copy_buffers(module).items()
-    }
-    zero = torch.zeros(rows, 1, dtype=w.dtype)
-    work = Work(zero, rule.lr, zero, rule, rule.init(w))
-    return Block(w, work, Algorithm(), {"x": w}, {}, buffers, zero, zero, zero)
+    buffers = {name: torch.stack([value] * rows) for name, value in layout.copy_buffers(module).items()}
+    trainer = RowTrainer(module, Samples(X, Y), **options)
+    return trainer.train(w, [Listed(plan) for plan in plans], optimiser=rule, buffers=buffers)
 
 
 def plans_of(sizes: list[tuple[int, int, int]]) -> list[Any]:
@@ -69,7 +67,7 @@ UNEQUAL = [(50, 2, 16), (7, 1, 3), (20, 5, 20), (33, 1, 4), (0, 3, 5)]
 def test_unequal_rows_train_as_a_plain_torch_loop_trains_each_alone(form: Any, model: Callable[[], nn.Module]) -> None:
     plans = plans_of([(50, 2, 16), (8, 1, 4), (20, 5, 20), (33, 1, 4)] if model is with_batch_norm else UNEQUAL)
     plans = [[batch for batch in plan if len(batch) > 1] for plan in plans] if model is with_batch_norm else plans
-    done = train(block_of(model(), len(plans), Adam(lr=0.01)), plans, X, Y, row_gradients(model(), form))
+    done = train(model(), plans, Adam(lr=0.01), form=form)
     for k, plan in enumerate(plans):
         module = model()
         by_hand(module, plan, torch.optim.Adam(module.parameters(), lr=0.01))
@@ -84,10 +82,9 @@ def test_unequal_rows_train_as_a_plain_torch_loop_trains_each_alone(form: Any, m
 @settings(deadline=None, max_examples=25)
 def test_a_row_does_not_notice_its_company(sizes: list[tuple[int, int, int]]) -> None:
     plans = plans_of(sizes)
-    gradient = row_gradients(mlp(), "loop")
-    together = train(block_of(mlp(), len(plans), SGD(lr=0.1)), plans, X, Y, gradient)
+    together = train(mlp(), plans, SGD(lr=0.1))
     for k, plan in enumerate(plans):
-        alone = train(block_of(mlp(), 1, SGD(lr=0.1)), [plan], X, Y, gradient)
+        alone = train(mlp(), [plan], SGD(lr=0.1))
         assert torch.equal(alone.w[0], together.w[k])
         assert together.work.steps[k] == len(plan) == sizes[k][1] * -(-sizes[k][0] // sizes[k][2])
         assert together.seen[k] == sizes[k][0] * sizes[k][1]
@@ -120,24 +117,24 @@ def test_padding_never_reaches_the_gradient() -> None:
 def test_the_loop_reports_the_mean_loss_and_accuracy_over_the_samples_it_saw() -> None:
     module = mlp()
     plan = [torch.arange(10), torch.arange(10, 14)]
-    frozen = train(block_of(module, 1, SGD(lr=1e-30)), [plan], X, Y, row_gradients(module))
+    frozen = train(module, [plan], SGD(lr=1e-30))
     loss, hit = evaluate(module, X[:14], Y[:14])
     assert (frozen.loss / frozen.seen).item() == pytest.approx(loss.mean().item())
     assert (frozen.hits / frozen.seen).item() == pytest.approx(hit.double().mean().item())
 
 
 def test_another_gradient_function_can_be_injected() -> None:
-    def towards_one(w: Tensor, buffers: dict[str, Tensor], batch: Batch) -> Gradients:
+    def towards_one(w: Tensor, buffers: Rows, batch: Batch, seeds: Tensor, step: Tensor) -> Gradients:
         return Gradients(w - 1, torch.zeros(len(w), 1), torch.zeros(len(w), 1), buffers)
 
-    done = train(block_of(mlp(), 2, SGD(lr=0.5)), [[torch.arange(1)] * 60] * 2, X, Y, towards_one)
+    done = train(mlp(), [[torch.arange(1)] * 60] * 2, SGD(lr=0.5), gradient=towards_one)
     torch.testing.assert_close(done.w, torch.ones_like(done.w))
 
 
 def test_the_gradient_function_leaves_the_model_it_was_given_alone() -> None:
     module = with_batch_norm()
     kept = {name: value.clone() for name, value in module.state_dict().items()}
-    train(block_of(module, 2, SGD(lr=0.5)), plans_of([(20, 1, 5)] * 2), X, Y, row_gradients(module))
+    train(module, plans_of([(20, 1, 5)] * 2), SGD(lr=0.5))
     assert all(torch.equal(value, kept[name]) for name, value in module.state_dict().items())
 
 

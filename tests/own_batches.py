@@ -1,0 +1,30 @@
+"""What a user might write: functions that draw batches, good ones and bad ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def backwards(shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator) -> Sequence[Tensor]:
+    """Never shuffled, the last samples first, and a step without any at the end."""
+    batches = list(shard.flip(0).split(batch_size or max(len(shard), 1)))
+    return [*batches * epochs, shard[:0]]
+
+
+def a_number(*_: object) -> int:
+    return 3
+
+
+def a_list_of_lists(*_: object) -> list[list[int]]:
+    return [[1]]
+
+
+def strangers(shard: Tensor, *_: object) -> list[Tensor]:
+    return [shard, shard + 1]
+
+
+def floats(shard: Tensor, *_: object) -> list[Tensor]:
+    return [shard.float()]
