@@ -17,10 +17,10 @@ from tacit.core.registry import Registered
 from tacit.core.rows import columns
 from tacit.data.datasets import Dataset
 from tacit.federated.algorithm import Algorithm
+from tacit.federated.client_side import client_class
 from tacit.federated.cohort import Cohort
 from tacit.federated.combine.combiner import Combiner
 from tacit.simulation.kinds.horizontal import Simulation
-from tacit.simulation.state import client_class
 from tacit.study.study import Study
 from tacit.training.batches import Batch, Listed, Samples
 from tacit.training.gradients import Gradients

@@ -10,8 +10,8 @@ from playground import Quadratic, a_cohort, an_optimiser_for, play, sent_rows, s
 
 from tacit.core.rows import columns
 from tacit.federated.algorithm import Algorithm
+from tacit.federated.client_side import client_class
 from tacit.federated.cohort import in_order
-from tacit.simulation.state import client_class
 from tacit.study.study import describe
 from tacit.training.batches import Listed, Samples
 from tacit.training.row_trainer import RowTrainer

@@ -23,7 +23,8 @@ def client_side(hook: Hook) -> Hook:
 
 def client_class(algorithm: type[T]) -> type[T]:
     """The class that the client's side of an algorithm belongs to: methods that differ on the server only share it."""
-    shared: type[T] = _client_class(algorithm)
+    method: Any = algorithm
+    shared: type[T] = _client_class(method)
     return shared
 
 

@@ -18,7 +18,7 @@ from tacit.core.errors import StudyError
 from tacit.core.rows import Rows, pick
 from tacit.core.vectors import pack, unpack
 from tacit.federated.algorithm import Server
-from tacit.federated.cohort import Cohort, SummedCohort, in_order
+from tacit.federated.cohort import LOSS, TOTAL, WEIGHT, Cohort, SummedCohort, in_order
 from tacit.federated.wire.stage import BUFFERS, Stage
 from tacit.rounds.client import Reply
 from tacit.rounds.inbox import stacked
@@ -139,8 +139,7 @@ def _gathered(
     messages = {name: stacked([reply.message[name] for reply in replies]) for name in replies[0].message}
     ids = tuple(reply.client for reply in replies)
     if run.wire and run.wire[-1].summed:
-        *readable, last = run.wire
-        sums = _received(readable, last.server(last.add(messages)))
+        sums = _received_sums(run.wire, messages)
         return SummedCohort(sums, ids, run.clients, everyone, run.algorithm.weights)
     messages = _received(run.wire, messages)
     samples, steps, losses = (_column(replies, name) for name in ("samples", "steps", "loss"))
@@ -165,12 +164,22 @@ def _gathered(
 
 
 def _received(stages: Sequence[Stage], messages: Rows) -> Rows:
-    """The wire's server side; the model's buffers pass."""
-    buffers = {name: rows for name, rows in messages.items() if name in BUFFERS}
-    messages = {name: rows for name, rows in messages.items() if name not in BUFFERS}
+    """The wire's server side; the model's buffers, and what clients have added for a sum, pass."""
+    passing = {name: rows for name, rows in messages.items() if name in (*BUFFERS, WEIGHT, LOSS)}
+    messages = {name: rows for name, rows in messages.items() if name not in passing}
     for stage in reversed(stages):
         messages = stage.server(messages)
-    return {**messages, **buffers}
+    return {**messages, **passing}
+
+
+def _received_sums(stages: Sequence[Stage], messages: Rows) -> Rows:
+    """The same behind a stage that sums: the sum of all messages, as one."""
+    *readable, last = stages
+    sums = last.server(last.add(messages))
+    means = {name: rows for name, rows in sums.items() if not name.startswith(TOTAL)}
+    totals = {name.removeprefix(TOTAL): rows for name, rows in sums.items() if name.startswith(TOTAL)}
+    plain_sums = {TOTAL + name: rows for name, rows in _received(readable, totals).items()}
+    return {**_received(readable, means), **plain_sums}
 
 
 def _with_nothing(

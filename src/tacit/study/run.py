@@ -106,6 +106,11 @@ class Run:
     def check_data(self, module: nn.Module, dataset: Dataset, sizes: Sequence[int]) -> None:
         """Raises StudyError where the model, or the clients' numbers of samples, do not suit the run."""
         if has_batch_statistics(module):
+            if not self.sampling.fixed_sizes:
+                raise StudyError(
+                    f"BatchNorm needs two samples in a batch, and {self.sampling.name} may draw fewer; use GroupNorm"
+                    " or another model, or sampling: epochs"
+                )
             for client, samples in enumerate(sizes):
                 size = self.batch_size_of(client) or samples
                 if leaves_one_over(samples, size):

@@ -13,7 +13,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -26,6 +26,8 @@ from tacit.training.batches import Packed, pack_epochs, pack_plan, plan_epochs
 @dataclass(frozen=True)
 class Sampling(Registered, family="samplings", home="tacit.training.sampling"):
     """Base of the ways to draw batches."""
+
+    fixed_sizes: ClassVar[bool] = False  # of batches: batch_size and, at the end of a pass, what is left
 
     @abstractmethod
     def batches(
@@ -44,6 +46,8 @@ class Sampling(Registered, family="samplings", home="tacit.training.sampling"):
 @dataclass(frozen=True)
 class Epochs(Sampling, name="epochs"):
     """Shuffled passes over the samples, cut into batches; the last, short one of a pass is kept."""
+
+    fixed_sizes: ClassVar[bool] = True
 
     def batches(
         self, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator

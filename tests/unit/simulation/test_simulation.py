@@ -15,12 +15,12 @@ from tacit.core.rows import Rows
 from tacit.data.datasets import Source
 from tacit.execution.planner import group_runs
 from tacit.federated.algorithm import Algorithm
+from tacit.federated.client_side import client_class
 from tacit.federated.cohort import Cohort
 from tacit.federated.combine.combiner import Combiner
 from tacit.rounds import client as clients
 from tacit.simulation.kinds.horizontal import Simulation, draws_numbers, shares_nothing
 from tacit.simulation.metrics import losses_of_updates
-from tacit.simulation.state import client_class
 from tacit.study.study import Study
 from tacit.training.fused import Dense, Network, read
 from tacit.training.trainer import Work

@@ -10,6 +10,7 @@ from torch import nn
 
 from tacit.core.errors import StudyError
 from tacit.core.machine import machine_memory
+from tacit.core.rows import Rows
 from tacit.core.seeds import numpy_generator
 from tacit.core.vectors import Layout
 from tacit.data.dataset import Dataset
@@ -55,6 +56,7 @@ class HorizontalRun(Run, kind="horizontal"):
         self.combiner.check(self.selection.count(self.clients))
         self.algorithm.check_clients(self.clients)
         self._check_wire()
+        self._check_sum()
         self._check_server_data()
         self._check_distillation()
         self._check_single_messages()
@@ -66,6 +68,7 @@ class HorizontalRun(Run, kind="horizontal"):
         self._check_server_memory(layout.size * dataset.x.element_size())
         if layout.buffers:
             self._check_buffers()
+            self._check_counters(layout.copy_buffers(module))
         if has_batch_statistics(module) and self.uses_public and self.public is None:
             self._check_server_batches()
         Run.check_data(self, module, dataset, sizes)
@@ -144,6 +147,45 @@ class HorizontalRun(Run, kind="horizontal"):
             raise StudyError(
                 f"wire: {twice} is there twice, and a message goes through all stages of the list; leave one out, or"
                 f" compare the two with {{grid: [[{twice}], ...]}}"
+            )
+
+    @property
+    def sums(self) -> bool:
+        """Whether the server sees sums of messages, and no single one."""
+        return bool(self.wire) and self.wire[-1].summed
+
+    def _check_sum(self) -> None:
+        """Refuses, by name, what needs single messages where the server sees their sum only."""
+        inner = next((stage.name for stage in self.wire[:-1] if stage.summed), None)
+        if inner:
+            raise StudyError(f"wire: {inner} adds messages up, so nothing can come after it; put it last")
+        if not self.sums:
+            return
+        name = self.wire[-1].name
+        if self.algorithm.needs_rows:
+            raise StudyError(
+                f"{self.algorithm.name} looks at single clients' messages, and behind {name} the server sees their sum"
+                " only; use fedavg, say"
+            )
+        if not self.combiner.linear:
+            raise StudyError(
+                f"{self.combiner.name} compares single clients' messages, and behind {name} the server sees their sum"
+                " only; use combiner: mean"
+            )
+        if self.distillation:
+            raise StudyError(
+                f"distillation asks single clients' models, and behind {name} the server sees their sum only;"
+                " leave it out"
+            )
+        if self.attackers.sees_others:
+            raise StudyError(
+                f"{self.attackers.name} builds its lie from what the honest send, which nobody sees behind {name};"
+                " use another attack"
+            )
+        if self.missing == "zero":
+            raise StudyError(
+                f"missing: zero needs the size of a client that did not reply, and behind {name} the server knows no"
+                " single client's; use missing: left_out"
             )
 
     def _check_server_data(self) -> None:
@@ -227,6 +269,14 @@ class HorizontalRun(Run, kind="horizontal"):
             raise StudyError(
                 f"{self.algorithm.name} gives clients models of their own, and this one's buffers (BatchNorm's"
                 " statistics) are kept in common; use GroupNorm or another model"
+            )
+
+    def _check_counters(self, buffers: Rows) -> None:
+        whole = [name for name, value in buffers.items() if not value.is_floating_point()]
+        if whole and self.sums:
+            raise StudyError(
+                f"{self.wire[-1].name} adds numbers up, and the model's buffer {whole[0]} counts in whole ones, whose"
+                " sum says nothing; use GroupNorm or another model"
             )
 
     def _check_server_batches(self) -> None:

@@ -1,0 +1,256 @@
+"""A server that sees sums only: what still works, to rounding, and what is refused, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from playground import a_cohort, simulate, tiny_dataset
+from torch import nn
+
+from tacit.core.errors import StudyError
+from tacit.core.rows import Rows
+from tacit.federated.algorithm import Algorithm, Server
+from tacit.federated.algorithms.fedavg import FedAvg
+from tacit.federated.cohort import TOTAL, WEIGHT, Cohort, SummedCohort, weighted
+from tacit.federated.combine.combiner import Combiner
+from tacit.federated.wire.attackers import Attackers
+from tacit.federated.wire.stage import Stage, message_bytes
+from tacit.federated.wire.sum import Sum
+from tacit.federated.wire.top_k import TopK
+from tacit.study.study import Study
+
+NESTEROV = {"name": "nesterov", "lr": 0.05}
+UNEQUAL = {"split": {"name": "quantity_skew", "beta": 2.0}, "rounds": 4}
+
+
+def is_summable(algorithm: type[Algorithm]) -> bool:
+    return not algorithm.needs_rows
+
+
+SUMMABLE = [name for name, algorithm in Algorithm.known().items() if is_summable(algorithm)]
+SINGLE = [name for name in Algorithm.known() if name not in SUMMABLE]
+
+
+def optimiser_for(name: str) -> Any:
+    return NESTEROV if name == "fednag" else {"name": "sgd", "lr": 0.1}
+
+
+@pytest.mark.parametrize("weights", ["samples", "uniform"])
+@pytest.mark.parametrize("name", SUMMABLE)
+def test_a_method_ends_where_it_ends_with_single_messages(name: str, weights: str) -> None:
+    settings = {"algorithm": {"name": name, "weights": weights}, "optimiser": optimiser_for(name), **UNEQUAL}
+    clear, summed = (simulate(tiny_dataset(), wire=wire, **settings) for wire in ([], ["sum"]))
+    for entry, value in clear.states[0].server.items():
+        torch.testing.assert_close(summed.states[0].server[entry], value, rtol=1e-9, atol=1e-12)
+    for client, memory in clear.states[0].memory.items():
+        torch.testing.assert_close(summed.states[0].memory[client], memory, rtol=1e-9, atol=1e-12)
+
+
+def test_the_methods_that_are_named_to_work_are_among_them() -> None:
+    named = {"fedavg", "fedprox", "scaffold", "fednova", "fednag", "fedadagrad", "fedadam", "fedyogi"}
+    assert named <= set(SUMMABLE)
+
+
+@pytest.mark.parametrize("selection", ["all", {"name": "fraction", "c": 0.5}])
+def test_scaffold_s_c_stays_the_mean_of_the_c_k(selection: Any) -> None:
+    """Of all clients: those that never replied have zero."""
+    simulation = simulate(tiny_dataset(), algorithm="scaffold", wire=["sum"], selection=selection, clients=4, rounds=4)
+    assert control_gap(simulation) < 1e-12
+
+
+@dataclass(frozen=True)
+class Counting(Stage):
+    """Passes messages untouched, and counts them in its memory, which it owes nobody."""
+
+    def init(self, message: Rows) -> Rows:
+        return {name: torch.zeros_like(rows) for name, rows in message.items()}
+
+    def client(self, message: Rows, memory: Rows, seeds: Any) -> tuple[Rows, Rows]:
+        return message, {name: rows + 1 for name, rows in memory.items()}
+
+
+@dataclass(frozen=True)
+class Doubled(Stage):
+    """Travels at twice its size, which the server halves: a stage with two sides."""
+
+    def client(self, message: Rows, memory: Rows, seeds: Any) -> tuple[Rows, Rows]:
+        return {name: 2 * rows for name, rows in message.items()}, memory
+
+    def server(self, message: Rows) -> Rows:
+        return {name: rows / 2 for name, rows in message.items()}
+
+
+def control_gap(simulation: Any) -> float:
+    state = simulation.states[0]
+    c_k = [rows["c"][0] for rows in state.memory.values()]
+    mean = sum(c_k) / state.run.clients
+    return float((state.server["c"] - mean).abs().max())
+
+
+@pytest.mark.parametrize("wire", [[Counting()], [Doubled()], [Counting(), Doubled()], [Doubled(), Sum()]])
+def test_a_stage_that_changes_nothing_leaves_every_bit(wire: list[Stage]) -> None:
+    """A memory is no debt: taken for one, SCAFFOLD's c left the mean of the c_k by one in every round."""
+    simulation = simulate(tiny_dataset(), algorithm="scaffold", wire=wire, rounds=4)
+    plain = simulate(tiny_dataset(), algorithm="scaffold", rounds=4)
+    assert control_gap(simulation) < 1e-12
+    for entry in ("x", "c"):
+        exact = not wire[-1].summed
+        theirs, ours = plain.states[0].server[entry], simulation.states[0].server[entry]
+        torch.testing.assert_close(ours, theirs, rtol=0 if exact else 1e-9, atol=0 if exact else 1e-12)
+
+
+@pytest.mark.parametrize("wire", [["top_k"], ["top_k", "quantise"], ["top_k", "sum"]])
+def test_behind_a_wire_that_owes_c_stays_the_mean_of_what_arrives_and_will(wire: list[str]) -> None:
+    settings = {"algorithm": "scaffold", "rounds": 4}
+    simulation = simulate(tiny_dataset(), wire=wire, **settings)
+    state = simulation.states[0]
+    owed = sum(rows["0 dc"][0] for rows in state.wire_memory.values()) / state.run.clients
+    c_k = sum(rows["c"][0] for rows in state.memory.values()) / state.run.clients
+    torch.testing.assert_close(state.server["c"] + owed, c_k, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"algorithm": "clustered"}, "clustered looks at single clients' messages"),
+        ({"algorithm": "fedplus"}, "fedplus looks at single clients' messages"),
+        ({"distillation": 1, "server_samples": 20}, "distillation asks single clients' models"),
+        ({"missing": "zero", "dropout": 0.2}, "needs the size of a client that did not reply"),
+        ({"wire": ["sum", "quantise"]}, "wire: sum adds messages up, so nothing can come after it; put it last"),
+    ],
+)
+def test_what_needs_single_messages_is_refused_by_name(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(StudyError, match=text):
+        Study(**{"wire": ["sum"], **settings})
+
+
+@pytest.mark.parametrize("name", [name for name, rule in Combiner.known().items() if not rule.linear])
+def test_every_combiner_that_compares_messages_is_refused(name: str) -> None:
+    with pytest.raises(StudyError, match=f"{name} compares single clients' messages.*use combiner: mean"):
+        Study(wire=["sum"], combiner=name, clients=12, server_samples=20)
+
+
+@pytest.mark.parametrize("name", [name for name in Attackers.known() if name != "none"])
+def test_attackers_that_need_to_see_others_are_refused_and_the_rest_attack(name: str) -> None:
+    settings = {"wire": ["sum"], "attackers": {"kind": name, "count": 1}}
+    if Attackers.known()[name].sees_others:
+        with pytest.raises(StudyError, match=f"{name} builds its lie from what the honest send"):
+            Study(**settings)
+        return
+    honest, attacked = (
+        simulate(tiny_dataset(), **{**settings, "attackers": kind}) for kind in ("none", settings["attackers"])
+    )
+    assert not torch.equal(honest.states[0].server["x"], attacked.states[0].server["x"])
+
+
+@dataclass(frozen=True)
+class Peeking(Attackers, name="peeking"):
+    """Of a user who forgot to declare that it sees others."""
+
+    def lie(self, mine: Any, others: Any, draw: Any) -> Any:
+        assert len(others) == 0, "behind a sum nobody sees the others"
+        return -mine
+
+
+def test_behind_a_sum_an_attacker_sees_nobody_whatever_it_declares() -> None:
+    try:
+        simulate(tiny_dataset(), wire=["sum"], attackers=Peeking())
+    finally:
+        Attackers.members.pop("peeking", None)
+
+
+def test_float_buffers_are_averaged_behind_a_sum() -> None:
+    class Norm(nn.Module):
+        """Keeps a running mean, and counts nothing."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(5, 3)
+            self.register_buffer("mean", torch.zeros(5))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.training:
+                self.mean.lerp_(x.detach().mean(0), 0.1)
+            found: torch.Tensor = self.layer(x - self.mean)
+            return found
+
+    clear, summed = (simulate(tiny_dataset(), model=Norm(), wire=wire, rounds=3) for wire in ([], ["sum"]))
+    assert summed.states[0].buffers["mean"].abs().max() > 0
+    torch.testing.assert_close(summed.states[0].buffers, clear.states[0].buffers, rtol=1e-9, atol=1e-12)
+
+
+def test_whole_numbers_among_buffers_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    with pytest.raises(StudyError, match=r"the model's buffer 1\.num_batches_tracked counts in whole ones"):
+        simulate(tiny_dataset(), model=model, wire=["sum"])
+
+
+@dataclass(frozen=True)
+class Totalling(Algorithm):
+    """x <- x + sum_k dx_k / N, from the plain sum."""
+
+    totals: ClassVar[tuple[str, ...]] = ("dx",)
+
+    def aggregate(self, server: Server, cohort: Cohort) -> Server:
+        return {**server, "x": server["x"] + cohort.total("dx") / cohort.population}
+
+
+@pytest.mark.parametrize("weights", ["samples", "uniform"])
+def test_a_plain_sum_that_was_announced_is_there(weights: Any) -> None:
+    algorithm = Totalling(weights=weights)
+    clear, summed = (simulate(tiny_dataset(), algorithm=algorithm, wire=wire, **UNEQUAL) for wire in ([], ["sum"]))
+    torch.testing.assert_close(summed.states[0].server["x"], clear.states[0].server["x"], rtol=1e-9, atol=1e-12)
+
+
+def test_one_that_was_not_announced_is_refused() -> None:
+    cohort = SummedCohort({"dx": torch.ones(1, 3), WEIGHT: torch.ones(1, 1)}, (0,), 1, 1.0)
+    with pytest.raises(StudyError, match=r"declare totals = \('dx',\)"):
+        cohort.total("dx")
+
+
+@pytest.mark.parametrize("name", ["samples", "steps", "weights", "client_losses", "messages", "rows", "choice"])
+def test_figures_of_single_clients_are_not_there(name: str) -> None:
+    cohort = SummedCohort({}, (0, 1), 2, 2.0)
+    with pytest.raises(StudyError, match=f"sees sums only knows no {name} of single clients"):
+        getattr(cohort, name)
+
+
+def test_a_reply_holds_no_figures_of_its_client() -> None:
+    from tacit.rounds.client import transmit
+
+    simulation = simulate(tiny_dataset(), wire=["sum"], rounds=1)
+    state = simulation.states[0]
+    state.round, state.status = 0, "running"
+    drafts = simulation.gather_drafts([(state, 0)])[state.id]
+    (finished,) = transmit(state.run, 0, drafts, state.recall)
+    reply = finished.reply
+    assert (reply.samples, reply.steps, reply.loss) == (None, None, None)
+    torch.testing.assert_close(reply.message["dx"], drafts[0].samples * drafts[0].message["dx"])
+
+
+def test_sparse_rows_are_sent_in_full_and_counted_so() -> None:
+    message = weighted({"dx": torch.ones(1, 1000)}, torch.ones(1, 1), torch.ones(1, 1))
+    assert message_bytes(message, [TopK(0.01), Sum()]) == message_bytes(message, [Sum()]) == 4 * 1002
+    assert message_bytes(message, [TopK(0.01)]) < 100
+
+
+def test_means_and_shares_of_sums_are_those_of_rows() -> None:
+    draw = torch.Generator().manual_seed(0)
+    message = {"dx": torch.randn(3, 5, generator=draw, dtype=torch.float64)}
+    samples, losses = [4.0, 1.0, 7.0], torch.tensor([[0.5], [1.5], [2.0]], dtype=torch.float64)
+    for weights in ("samples", "uniform"):
+        algorithm = FedAvg(weights=weights)
+        weight = torch.tensor(samples, dtype=torch.float64)[:, None]
+        rows = a_cohort(message, samples, torch.ones_like(weight), algorithm)
+        rows = Cohort(**{**vars(rows), "client_losses": losses, "population": 6, "everyone": 30.0})
+        weight = weight if weights == "samples" else torch.ones_like(weight)
+        sums = SummedCohort(Sum().add(weighted(message, weight, losses, ("dx",))), (0, 1, 2), 6, 30.0, weights)
+        torch.testing.assert_close(sums.mean("dx"), rows.mean("dx"))
+        torch.testing.assert_close(sums.combine("dx"), rows.combine("dx"))
+        torch.testing.assert_close(sums.total("dx"), rows.total("dx"))
+        assert sums.share == pytest.approx(rows.share)
+        assert sums.mean_loss == pytest.approx(rows.mean_loss)
+        assert TOTAL + "dx" in sums.sums
