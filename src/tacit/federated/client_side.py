@@ -23,8 +23,8 @@ def client_side(hook: Hook) -> Hook:
 
 def client_class(algorithm: type[T]) -> type[T]:
     """The class that the client's side of an algorithm belongs to: methods that differ on the server only share it."""
-    method: Any = algorithm
-    shared: type[T] = _client_class(method)
+    key: Any = algorithm  # classes are hashable, whatever their types say
+    shared: type[T] = _client_class(key)
     return shared
 
 

@@ -22,6 +22,7 @@ from tacit.core.events import Event, RoundFinished, StudyStarted
 from tacit.execution.runner import new_folder
 from tacit.records.history import read_lines
 from tacit.report.results import Results
+from tacit.study import division, settings
 from tacit.study.study import Study
 
 STUDY = Study(
@@ -288,3 +289,25 @@ def test_the_environment_is_noted_once_however_often_it_is_the_same(tmp_path: Pa
     tacit.run({"dataset": "iris", "model": "linear", "rounds": 1}, tmp_path / "a")
     results = tacit.resume(tmp_path / "a")
     assert len(results.environment) == 1
+
+
+def test_the_grid_is_expanded_once_and_the_data_divided_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expanded, divided = [], []
+    make_points, divide = settings.make_points, division.divide
+    monkeypatch.setattr(settings, "make_points", lambda *given: expanded.append(1) or make_points(*given))
+    monkeypatch.setattr(division, "divide", lambda *given, **named: divided.append(1) or divide(*given, **named))
+    study = Study("once", **{**FAST, "algorithm": ["fedavg", "local"], "seed": [0, 1], "centralised": True})
+    assert len(expanded) == 1
+    results = tacit.run(study, tmp_path / "a", workers=1)
+    assert len(divided) == 4  # for each seed one among clients and one for the reference
+    assert len(results.study.runs()) == len(study.runs()) == 6
+    assert len(expanded) == 2  # once more from the folder's file, for the report
+
+
+def test_a_fusions_clients_use_the_division_that_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    divided = []
+    divide = division.divide
+    monkeypatch.setattr(division, "divide", lambda *given, **named: divided.append(1) or divide(*given, **named))
+    chosen = {"fusion": ["pfnm", "average"], "initial": "different", "model": {"name": "mlp", "hidden": [4]}}
+    tacit.run({**FAST, **chosen}, tmp_path / "a", workers=1)
+    assert len(divided) == 1

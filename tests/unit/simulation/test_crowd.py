@@ -21,6 +21,7 @@ from tacit.report.html import render
 from tacit.rounds import client as clients
 from tacit.rounds import state
 from tacit.rounds.client import chosen_for
+from tacit.simulation import metrics
 from tacit.study import division, tested
 from tacit.study.kinds import horizontal
 from tacit.study.study import Study

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 from folders import assert_same_results
 from networks import answers
-from playground import FAST, StopAfter, assert_same
+from playground import FAST, StopAfter, assert_same, tiny_dataset
 from sklearn.metrics import r2_score
 from torch import nn
 
@@ -32,6 +33,7 @@ from tacit.study.checks import cautions
 from tacit.study.division import try_out
 from tacit.study.kinds.fusion import FusionRun
 from tacit.study.kinds.horizontal import HorizontalRun
+from tacit.study.run import Run
 from tacit.study.study import Study
 
 FUSED: dict[str, Any] = {
@@ -59,7 +61,7 @@ def networks_of(results: Results, run: str) -> list[Dense]:
 def by_hand(results: Results, run: str, round: int = 1, networks: Any = None, **given: Any) -> Fused:
     """The fusion of clients' networks, with the draws that the engine has."""
     spec = results.runs[run]
-    assert spec.fusion is not None
+    assert isinstance(spec, FusionRun)
     counts = np.array(results.portraits[0].train, float)
     draw = numpy_generator(spec.seed, "fusion", round)
     return spec.fusion.fuse(networks or networks_of(results, run), draw, counts=counts, **given)
@@ -308,7 +310,8 @@ def test_the_same_study_gives_the_same_bytes_in_one_batch_or_alone(whole: Path, 
     for place, (run, line) in enumerate(zip(Results(whole).labels, Study(**ROUNDS).runs(), strict=True)):
         if place % 2 == 0:
             continue
-        alone = {**ROUNDS, "fusion": line.fusion.name if line.fusion else None, "widths": line.widths}
+        assert isinstance(line, FusionRun)
+        alone = {**ROUNDS, "fusion": line.fusion.name, "widths": line.widths}
         tacit.run(alone, tmp_path / run)
         mine = [{**record, "run": run} for record in history(tmp_path / run)]
         assert mine == [record for record in history(whole) if record["run"] == run]
@@ -347,7 +350,7 @@ def test_a_regression_is_fused_by_its_numbers(tmp_path: Path) -> None:
     for run, line in zip(results.labels, history(tmp_path / "a"), strict=True):
         x, y = test_data(results, run)
         networks, spec = networks_of(results, run), results.runs[run]
-        assert spec.fusion is not None
+        assert isinstance(spec, FusionRun)
         fused = spec.fusion.fuse(networks, numpy_generator(0, "fusion", 1))
         assert_state(results.model(run).state_dict(), fused.network)
         each = [answers(network, x.double().numpy())[:, 0] for network in networks]
@@ -514,7 +517,9 @@ REFUSED: dict[str, Any] = {
 
 
 def test_all_refused_settings_are_tried() -> None:
-    assert REFUSED.keys() == ALONE.keys()
+    shared = {item.name for item in fields(Run)}
+    horizontal = {item.name for item in fields(HorizontalRun)}
+    assert REFUSED.keys() == horizontal - shared - FusionRun.replaces
 
 
 @pytest.mark.parametrize("name", list(REFUSED))
@@ -560,20 +565,20 @@ def test_networks_that_cannot_be_fused_are_refused(tmp_path: Path, settings: dic
 
 def test_frozen_layers_are_refused() -> None:
     run = Study(**FUSED).runs()[0]
-    module = run.model.make((4,), 3)
+    module = run.model.make((5,), 3)
     module[1].weight.requires_grad_(False)  # type: ignore[index,union-attr]
     with pytest.raises(StudyError, match=r"fuses what clients have trained, and 1\.weight is frozen"):
-        run.check_data(module, dataset_of(classes=3), [1, 1, 1])
+        run.check_data(module, tiny_dataset(), [1, 1, 1])
 
 
 @pytest.mark.parametrize("empty", [0, 1, 2])
 def test_a_client_without_samples_is_refused(empty: int) -> None:
     run = Study(**FUSED).runs()[0]
-    module, sizes = run.model.make((4,), 3), [0 if client == empty else 5 for client in range(3)]
+    module, sizes = run.model.make((5,), 3), [0 if client == empty else 5 for client in range(3)]
     with pytest.raises(StudyError, match=f"client {empty} has no sample to train a network with; use fewer clients"):
-        run.check_data(module, dataset_of(classes=3), sizes)
-    run.alone(run.model).check_data(module, dataset_of(classes=3), sizes)
-    run.check_data(module, dataset_of(classes=3), [1, 1, 1])
+        run.check_data(module, tiny_dataset(), sizes)
+    run.alone(run.model).check_data(module, tiny_dataset(), sizes)
+    run.check_data(module, tiny_dataset(), [1, 1, 1])
 
 
 def test_a_common_start_is_cautioned_about() -> None:
