@@ -20,7 +20,9 @@ from tacit.federated.algorithm import Algorithm
 from tacit.federated.client_side import client_class
 from tacit.federated.cohort import Cohort
 from tacit.federated.combine.combiner import Combiner
+from tacit.rounds.client import Draft, finish
 from tacit.simulation.kinds.horizontal import Simulation
+from tacit.simulation.state import RunState
 from tacit.study.study import Study
 from tacit.training.batches import Batch, Listed, Samples
 from tacit.training.gradients import Gradients
@@ -179,6 +181,13 @@ def simulate(data: Dataset | None = None, *, form: Any = None, block: int | None
     while simulation.going:
         simulation.records += [record for record, _ in simulation.play_round()]  # type: ignore[attr-defined]
     return simulation
+
+
+def draft_of(simulation: Simulation, state: RunState, client: int) -> Draft:
+    """What a client would send in the run's present round, without a word to the server."""
+    (draft,) = finish(simulation._start(simulation.trainer, [(state, client)]))
+    assert draft is not None
+    return draft
 
 
 class StopAfter:

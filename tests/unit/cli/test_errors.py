@@ -246,11 +246,11 @@ def test_in_python_the_users_own_exception_is_chained(folder: Path) -> None:
 
 
 def test_a_bug_of_ours_stays_a_traceback(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         return [].nothing  # type: ignore[attr-defined, no-any-return]
 
-    broken.__code__ = broken.__code__.replace(co_filename=str(Path(tacit.__file__).parent / "engines" / "server.py"))
-    monkeypatch.setattr("tacit.simulation.kinds.horizontal.aggregate", broken)
+    broken.__code__ = broken.__code__.replace(co_filename=str(Path(tacit.__file__).parent / "rounds" / "server.py"))
+    monkeypatch.setattr("tacit.simulation.kinds.horizontal.close_round", broken)
     monkeypatch.setattr(sys, "argv", ["tacit", "run", "s.yaml"])
     with pytest.raises(AttributeError, match="nothing"):
         main()

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from playground import simulate, tiny_dataset
+from playground import draft_of, simulate, tiny_dataset
 
 from tacit.core.errors import StudyError
 from tacit.federated.wire.attackers import Attackers, Backdoor
-from tacit.rounds import client as clients
 from tacit.simulation.kinds.horizontal import Simulation
 from tacit.study.study import Study
 
@@ -62,7 +61,7 @@ def test_only_the_attackers_messages_change() -> None:
     """One round of the mean, by hand: the honest updates, and the flipped one."""
     simulation = started(attackers={"kind": "sign_flip", "scale": 3}, model="linear")
     state = simulation.states[0]
-    dx = torch.cat([clients.work(simulation, [(state, k)])[0].message["dx"] for k in range(4)])  # type: ignore[union-attr]
+    dx = torch.cat([draft_of(simulation, state, k).message["dx"] for k in range(4)])
     dx[list(state.attackers)] *= -3
     list(simulation.play_round())
     torch.testing.assert_close(state.server["x"], state.initial + dx.mean(0))
@@ -134,7 +133,7 @@ def test_fairness_is_among_the_honest() -> None:
 def test_colluding_attackers_know_the_honest_and_only_them() -> None:
     simulation = started(attackers={"kind": "ipm", "epsilon": 0.5, "count": 2}, model="linear")
     state = simulation.states[0]
-    dx = torch.cat([clients.work(simulation, [(state, k)])[0].message["dx"] for k in range(4)])  # type: ignore[union-attr]
+    dx = torch.cat([draft_of(simulation, state, k).message["dx"] for k in range(4)])
     honest = [k for k in range(4) if k not in state.attackers]
     list(simulation.play_round())
     step = (dx[honest].sum(0) - 2 * 0.5 * dx[honest].mean(0)) / 4

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from playground import Quadratic, a_cohort, play, simulate, tiny_dataset
+from playground import Quadratic, a_cohort, draft_of, play, simulate, tiny_dataset
 
 from tacit.core.errors import StudyError
 from tacit.core.rows import columns
@@ -125,12 +125,10 @@ def test_normalise_epochs_divides_by_the_epochs_asked_for() -> None:
     nova = {"name": "fednova", "normalise": "epochs"}
     mine = simulate(tiny_dataset(), algorithm=nova, **run).states[0]
     plain = simulate(tiny_dataset(), algorithm="fedavg", **run)
-    from tacit.rounds import client as clients
-
     fresh = simulate(tiny_dataset(), algorithm="fedavg", **{**run, "rounds": 1})
     state = fresh.states[0]
     state.server, state.round = {"x": state.initial}, 0
-    dx = torch.cat([clients.work(fresh, [(state, k)])[0].message["dx"] for k in range(3)])  # type: ignore[union-attr]
+    dx = torch.cat([draft_of(fresh, state, k).message["dx"] for k in range(3)])
     epochs = torch.tensor([5.0, 1, 2], dtype=D)[:, None]
     p = torch.full((3, 1), 1 / 3, dtype=D)
     torch.testing.assert_close(mine.server["x"], state.initial + (p * epochs).sum() * (p * dx / epochs).sum(0))

@@ -5,24 +5,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.rounds.client import Reply
+from tacit.core.rows import Rows
 from tacit.rounds.inbox import Inbox, stacked
 
 
-def a_reply(client: int, value: float) -> Reply:
-    one = torch.ones(1, 1)
-    message = {"dx": torch.full((1, 4), value), "a": one * value, "counters": torch.full((1, 2), int(value))}
-    return Reply(client, message, {}, one, one, one, one)
+def a_message(value: float) -> Rows:
+    counters = torch.full((1, 2), int(value))
+    return {"dx": torch.full((1, 4), value), "a": torch.full((1, 1), value), "counters": counters}
 
 
 @pytest.mark.parametrize("most", [5, None])
 def test_messages_come_out_as_they_went_in(most: int | None) -> None:
     inbox = Inbox(most)
-    for k in range(3):
-        inbox.take(a_reply(k, 2.0 * k))
-    assert [reply.client for reply in inbox.replies] == [0, 1, 2]
+    messages = [inbox.take(a_message(2.0 * k)) for k in range(3)]
     for name, kind in (("dx", torch.float32), ("a", torch.float32), ("counters", torch.int64)):
-        matrix = stacked([reply.message[name] for reply in inbox.replies])
+        matrix = stacked([message[name] for message in messages])
         assert matrix.dtype == kind
         assert matrix[:, 0].tolist() == [0, 2, 4]
         assert len(matrix) == 3
@@ -30,9 +27,8 @@ def test_messages_come_out_as_they_went_in(most: int | None) -> None:
 
 def test_rows_of_one_matrix_are_not_copied() -> None:
     inbox = Inbox(5)
-    for k in range(3):
-        inbox.take(a_reply(k, k))
-    assert stacked([reply.message["dx"] for reply in inbox.replies]).data_ptr() == inbox.matrices["dx"].data_ptr()
+    messages = [inbox.take(a_message(k)) for k in range(3)]
+    assert stacked([message["dx"] for message in messages]).data_ptr() == inbox.matrices["dx"].data_ptr()
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.booleans(), st.integers(0, 4))

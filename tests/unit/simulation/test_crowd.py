@@ -18,14 +18,12 @@ from tacit.core.seeds import numpy_generator
 from tacit.data.datasets import Dataset
 from tacit.data.splits.split import Split
 from tacit.report.html import render
-from tacit.rounds import client as clients
-from tacit.rounds import state
-from tacit.rounds.client import chosen_for
-from tacit.simulation import metrics
+from tacit.simulation.state import RunState
 from tacit.study import division, tested
 from tacit.study.kinds import horizontal
 from tacit.study.study import Study
 from tacit.study.tested import ALL_TESTED
+from tacit.training import evaluation
 
 CROWD: dict[str, Any] = {
     "dataset": {"name": "function", "path": "own_code:make_crowd"},
@@ -52,13 +50,13 @@ def of_a_crowd(population: int, **settings: Any) -> Any:
 def evaluated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many samples each evaluation looked at."""
     sizes: list[int] = []
-    real = metrics.evaluate
+    real = evaluation.evaluate
 
-    def counting(module: torch.nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def counting(module: torch.nn.Module, x: Tensor, y: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
         sizes.append(len(x))
-        return real(module, x, y)
+        return real(module, x, y, **options)
 
-    monkeypatch.setattr(metrics, "evaluate", counting)
+    monkeypatch.setattr(evaluation, "evaluate", counting)
     return sizes
 
 
@@ -77,7 +75,7 @@ def test_the_population_does_not_change_how_much_is_evaluated(evaluated: list[in
 def test_up_to_a_hundred_clients_everybody_is_recorded_and_beyond_those_who_take_part(population: int) -> None:
     played = of_a_crowd(population, dropout=0.5)
     for record in played.records:
-        chosen = chosen_for(played.states[0].run, record["round"] - 1)
+        chosen = played.states[0].run.participants(record["round"] - 1)
         named = [one["client"] for one in record["clients"]]
         assert named == (list(range(100)) if population == 100 else chosen)
         worked = [one["client"] for one in record["clients"] if one["steps"]]
@@ -126,7 +124,7 @@ def test_own_models_are_kept_of_the_last_round(tmp_path: Path) -> None:
     settings = {**CROWD, "clients": 120, "selection": {"name": "fraction", "c": 0.1}, "algorithm": "local"}
     results = tacit.run(Study("crowd", **settings), tmp_path / "a")
     run = results.best()
-    last = chosen_for(results.runs[run], 2)
+    last = results.runs[run].participants(2)
     files = sorted(path.name for path in (tmp_path / "a" / "models").iterdir())
     assert files == sorted([f"{run}.pt", *(f"{run}-client-{client}.pt" for client in last)])
     results.model(run, client=last[0])
@@ -176,13 +174,13 @@ def test_twenty_thousand_clients_get_every_sample_once(name: str) -> None:
 
 def test_a_cohort_does_not_ask_for_everybodys_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    real = clients.memory_of
+    real = RunState.seat
 
-    def noting(of: state.RunState, client: int) -> Any:
+    def noting(state: RunState, client: int, *given: Any) -> Any:
         asked.append(client)
-        return real(of, client)
+        return real(state, client, *given)
 
-    monkeypatch.setattr(clients, "memory_of", noting)
+    monkeypatch.setattr(RunState, "seat", noting)
     played = of_a_crowd(2000, algorithm="scaffold")
-    chosen = [k for turn in range(3) for k in chosen_for(played.states[0].run, turn)]
+    chosen = [k for turn in range(3) for k in played.states[0].run.participants(turn)]
     assert asked == chosen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from playground import Quadratic, play, simulate, tiny_dataset
+from playground import Quadratic, draft_of, play, simulate, tiny_dataset
+from torch import Tensor
 
 import tacit
 from tacit.core.errors import DataError, StudyError
@@ -19,9 +21,8 @@ from tacit.data.public import align
 from tacit.federated.algorithms.clustered import Clustered, group
 from tacit.federated.algorithms.fedprox import AdaptiveFedProx
 from tacit.federated.behaviour import Behaviour
-from tacit.rounds import client as clients
-from tacit.simulation.kinds.horizontal import Simulation
-from tacit.simulation.metrics import losses_of_updates
+from tacit.simulation.kinds.horizontal import Simulation, choose
+from tacit.simulation.metrics import client_model
 from tacit.study.checks import cautions
 from tacit.study.study import Study
 
@@ -100,11 +101,11 @@ def test_a_missing_reply_counted_as_zero_shortens_the_step() -> None:
     """Clients 0 and 1 reply, client 2 does not and client 3 was never asked: the mean is over the first three."""
     settings: Any = {"clients": 4, "split": {"name": "quantity_skew", "beta": 2.0}, "batch_size": None}
     settings |= {"selection": {"name": "listed", "lists": [[0, 1, 2]]}, "dropout": 0.4, "missing": "zero"}
-    lost = next(s for s in range(200) if clients.choose(started(seed=s, **settings).states[0])[1] == [0, 1])
+    lost = next(s for s in range(200) if choose(started(seed=s, **settings).states[0])[1] == [0, 1])
     for algorithm in ("fedavg", "fednova"):  # whose tau is one for all, so that they agree
         simulation = started(seed=lost, algorithm=algorithm, **settings)
         state = simulation.states[0]
-        dx = [clients.work(simulation, [(state, k)])[0].message["dx"][0] for k in (0, 1)]  # type: ignore[union-attr]
+        dx = [draft_of(simulation, state, k).message["dx"][0] for k in (0, 1)]
         n = [len(part) for part in state.train]
         assert len(set(n)) == 4
         list(simulation.play_round())
@@ -119,17 +120,17 @@ def test_a_missing_client_leaves_the_buffers_as_the_server_has_them() -> None:
         run = Study(**own, seed=seed).runs()[0]
         return Simulation([("a", run)], run.dataset.load())
 
-    lost = next(s for s in range(200) if clients.choose(begun(s).states[0])[1] == [0])
+    lost = next(s for s in range(200) if choose(begun(s).states[0])[1] == [0])
     simulation = begun(lost)
     state = simulation.states[0]
     old = state.buffers["layers.1.running_var"]
-    new = clients.work(simulation, [(state, 0)])[0].message["buffers"][0][8:]  # type: ignore[union-attr]
+    new = draft_of(simulation, state, 0).message["buffers"][0][8:]
     list(simulation.play_round())
     torch.testing.assert_close(state.buffers["layers.1.running_var"], (new + 2 * old) / 3)
 
 
 def replied(seed: int) -> list[int]:
-    return clients.choose(started(seed=seed, dropout=0.4).states[0])[1]
+    return choose(started(seed=seed, dropout=0.4).states[0])[1]
 
 
 def test_a_missing_reply_counted_as_zero_sends_nothing_through_the_wire() -> None:
@@ -146,7 +147,7 @@ def test_the_model_is_projected_onto_the_ball() -> None:
     simulation = started(radius=0.5, optimiser={"name": "sgd", "lr": 1.0})
     state = simulation.states[0]
     torch.testing.assert_close(state.server["x"], 0.5 * state.initial / state.initial.norm())
-    dx = torch.cat([clients.work(simulation, [(state, k)])[0].message["dx"] for k in range(3)])  # type: ignore[union-attr]
+    dx = torch.cat([draft_of(simulation, state, k).message["dx"] for k in range(3)])
     n = torch.tensor([len(part) for part in state.train], dtype=D)
     free = state.server["x"] + n @ dx / n.sum()
     list(simulation.play_round())
@@ -173,7 +174,7 @@ def test_fine_tuning_adapts_each_client_s_model_and_leaves_the_training_alone() 
 def test_one_full_batch_pass_of_fine_tuning_is_one_gradient_step() -> None:
     simulation = started(fine_tuning=1, batch_size=None, optimiser={"name": "sgd", "lr": 0.3})
     state = simulation.states[0]
-    row, _ = clients.personal_model(simulation, state, 1)
+    row, _ = client_model(simulation.trainer, state, 1)
     x, y = simulation.pool.x[state.train[1]], simulation.pool.y[state.train[1]]
     w = state.initial.clone().requires_grad_()
     torch.nn.functional.cross_entropy(x @ w[:15].view(3, 5).T + w[15:], y).backward()
@@ -225,7 +226,7 @@ def test_distillation_draws_the_model_towards_the_clients_mean_prediction() -> N
     def logits(w: torch.Tensor) -> torch.Tensor:
         return public @ w[:15].view(3, 5).T + w[15:]
 
-    models = [state.initial + clients.work(plain, [(state, k)])[0].message["dx"][0] for k in range(3)]  # type: ignore[union-attr]
+    models = [state.initial + draft_of(plain, state, k).message["dx"][0] for k in range(3)]
     teacher = torch.stack([logits(w) for w in models]).mean(0).softmax(1)
     list(plain.play_round()), list(distilled.play_round())
     w = plain.states[0].server["x"].clone().requires_grad_()
@@ -492,9 +493,9 @@ def test_fine_tuned_buffers_are_used() -> None:
     run = Study(**own, fine_tuning=1, batch_size=20).runs()[0]
     simulation = Simulation([("a", run)], run.dataset.load())
     state = simulation.states[0]
-    _, buffers = clients.personal_model(simulation, state, 0)
+    _, buffers = client_model(simulation.trainer, state, 0)
     assert not torch.equal(buffers["layers.1.running_mean"], state.buffers["layers.1.running_mean"])
-    other = clients.personal_model(simulation, state, 1)[1]
+    other = client_model(simulation.trainer, state, 1)[1]
     assert not torch.equal(buffers["layers.1.running_mean"], other["layers.1.running_mean"])
 
 
@@ -516,9 +517,13 @@ def test_batch_statistics_need_two_public_samples() -> None:
 def test_the_servers_sample_is_drawn_anew_each_round() -> None:
     simulation = started(server_samples=60)
     state = simulation.states[0]
-    judge, still = losses_of_updates(simulation, state), torch.zeros(2, 18, dtype=D)
-    first = judge(still, 10)
-    assert torch.equal(first, judge(still, 10))
-    assert first[0] == first[1]
-    state.round = 1
-    assert not torch.equal(first, judge(still, 10))
+    aid, still = simulation.aids[state.id], torch.zeros(2, 18, dtype=D)
+
+    def judged(round: int) -> Tensor:
+        judge = aid.losses(replace(state.standing, round=round))
+        assert judge
+        return judge(still, 10)
+
+    assert torch.equal(judged(0), judged(0))
+    assert judged(0)[0] == judged(0)[1]
+    assert not torch.equal(judged(0), judged(1))

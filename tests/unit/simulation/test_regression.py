@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from playground import FAST, simulate
+from playground import FAST, draft_of, simulate
 from sklearn.metrics import r2_score
 from torch import Tensor
 
@@ -18,7 +18,6 @@ from tacit.core.events import RoundFinished
 from tacit.core.rows import Rows
 from tacit.data.dataset import Dataset
 from tacit.models.model import Model, make_module
-from tacit.rounds.client import work
 from tacit.simulation.kinds.horizontal import Simulation
 from tacit.study.study import Study
 from tacit.training.batches import gather
@@ -161,8 +160,7 @@ def test_distillation_follows_the_clients_mean_prediction() -> None:
     engine = Simulation([("run0", Study(**{**FAST, **settings}).runs()[0])], a_line())
     state = engine.states[0]
     x = engine.pool.x[state.sample]
-    replies = [reply for k in range(3) if (reply := work(engine, [(state, k)])[0])]
-    models = [state.initial + reply.message["dx"][0] for reply in replies]
+    models = [state.initial + draft_of(engine, state, k).message["dx"][0] for k in range(3)]
     mean = torch.stack([x @ w[:5] + w[5] for w in models]).mean(0)
     w = plain.clone().requires_grad_()
     ((x @ w[:5] + w[5] - mean) ** 2).mean().backward()  # type: ignore[no-untyped-call]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from own_code import Memorious
-from playground import FAST, simulate, tiny_dataset
+from playground import FAST, draft_of, simulate, tiny_dataset
 from torch import Tensor, nn
 
 from tacit.core.errors import DataError, StudyError
@@ -18,11 +18,12 @@ from tacit.federated.algorithm import Algorithm
 from tacit.federated.client_side import client_class
 from tacit.federated.cohort import Cohort
 from tacit.federated.combine.combiner import Combiner
-from tacit.rounds import client as clients
-from tacit.simulation.kinds.horizontal import Simulation, draws_numbers, shares_nothing
-from tacit.simulation.metrics import losses_of_updates
+from tacit.rounds.client import plan_batches
+from tacit.simulation.kinds.horizontal import Simulation, choose, shares_nothing
 from tacit.study.study import Study
+from tacit.training.batches import Listed
 from tacit.training.fused import Dense, Network, read
+from tacit.training.torch_modes import draws_numbers
 from tacit.training.trainer import Work
 
 OWN = {
@@ -63,7 +64,6 @@ def test_clients_side_by_side_give_the_same_bits(algorithm: Any) -> None:
         while simulation.going:
             list(simulation.play_round())
         rows.append(simulation.states[0].server["x"])
-        assert simulation.beside.qsize() == (beside if beside > 1 else 0)
     assert torch.equal(*rows)
 
 
@@ -92,7 +92,7 @@ def test_clients_that_share_a_generator_or_a_file_train_in_turn() -> None:
 def test_full_gradients_are_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"algorithm": {"name": "scaffold", "option": "I"}, "rounds": 2, "clients": 3, "split": "quantity_skew"}
     whole = simulate(Source.build("digits").load(), form="captured", dataset="digits", **settings)
-    monkeypatch.setattr(clients, "FULL", 50)
+    monkeypatch.setattr("tacit.training.row_trainer.FULL", 50)
     parts = simulate(Source.build("digits").load(), form="captured", dataset="digits", **settings)
     assert torch.allclose(whole.states[0].server["c"], parts.states[0].server["c"], rtol=1e-4, atol=1e-5)
 
@@ -111,7 +111,6 @@ def test_padding_never_enters_batch_statistics(tracked: bool) -> None:
     for simulation in forms:
         while simulation.going:
             list(simulation.play_round())
-    assert forms[2].trainer is None
     for other in forms[1:]:
         assert torch.allclose(forms[0].states[0].server["x"], other.states[0].server["x"], rtol=1e-3, atol=1e-4)
 
@@ -122,11 +121,11 @@ def test_a_network_that_answers_otherwise_than_its_module_is_not_used() -> None:
     simulation = Simulation([("one", run)], Source.build("digits").load(), form="captured")
     network = read(simulation.module, simulation.shape)
     assert network is not None
-    assert simulation._checked(network) is network
+    x = simulation.pool.x[:2]
+    assert simulation.trainer._answers_alike(network, x)
     first, last = network.layers
     assert isinstance(first, Dense)
-    assert simulation._checked(Network((replace(first, relu=False), last))) is None
-    assert simulation._checked(None) is None
+    assert not simulation.trainer._answers_alike(Network((replace(first, relu=False), last)), x)
 
 
 def test_samples_in_any_order_of_memory_are_read_rightly() -> None:
@@ -146,7 +145,8 @@ def test_a_model_that_draws_is_found_out_and_trains_alone() -> None:
     assert not draws_numbers(nn.Linear(5, 2), x)
     run = Study(model=Noisy, clients=3, rounds=1).runs()[0]
     simulation = Simulation([("one", run)], tiny_dataset(), side_by_side=3, form="captured", block=100)
-    assert (simulation.block, simulation.trainer, simulation.beside.empty()) == (1, None, True)
+    assert simulation.trainer.at_once == 1
+    assert simulation.trainer.draws
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_averaged_buffers_are_the_weighted_mean_of_the_clients() -> None:
     run = study.runs()[0]
     simulation = Simulation([("a", run)], run.dataset.load())
     state = simulation.states[0]
-    replies = [clients.work(simulation, [(state, k)])[0] for k in range(2)]
+    replies = [draft_of(simulation, state, k) for k in range(2)]
     list(simulation.play_round())
     n = torch.tensor([len(part) for part in state.train], dtype=torch.float32)
     rows = torch.cat([reply.message["buffers"] for reply in replies if reply])
@@ -260,7 +260,15 @@ def started(**settings: Any) -> Simulation:
 def work(simulation: Simulation) -> list[Any]:
     """Every client's reply, without a word to the server."""
     state = simulation.states[0]
-    return [clients.work(simulation, [(state, client)])[0] for client in range(state.run.clients)]
+    return [draft_of(simulation, state, client) for client in range(state.run.clients)]
+
+
+def planned(simulation: Simulation, client: int) -> Tensor:
+    """The samples of a client's present round, in the order in which it sees them."""
+    state = simulation.states[0]
+    batches = plan_batches(state.run, client, state.round, state.train[client], simulation.trainer)
+    assert isinstance(batches, Listed)
+    return torch.cat(list(batches.steps))
 
 
 def test_the_weights_of_those_who_take_part_sum_to_one() -> None:
@@ -277,15 +285,15 @@ def test_batches_selections_and_dropout_are_drawn_anew_for_each_round_and_client
     simulation = started(**OWN, selection={"name": "fraction", "c": 0.4}, clients=5, batch_size=None)
     state = simulation.states[0]
     shuffled = started(clients=2, batch_size=5)
-    first = [torch.cat(list(clients.plan_of((shuffled.states[0], client)))) for client in (0, 1)]
+    first = [planned(shuffled, client) for client in (0, 1)]
     ranks = [part.argsort().argsort() for part in first]
     assert not torch.equal(*ranks)
     shuffled.states[0].round = 1
-    assert not torch.equal(first[0], torch.cat(list(clients.plan_of((shuffled.states[0], 0)))))
+    assert not torch.equal(first[0], planned(shuffled, 0))
     chosen, moved = set(), []
     for round in range(6):
         state.round = round
-        chosen.add(tuple(clients.choose(state)[0]))
+        chosen.add(tuple(choose(state)[0]))
         moved.append(work(simulation)[0].message["dx"])
     assert len(chosen) > 1
     assert not torch.equal(moved[0], moved[1])
@@ -329,7 +337,9 @@ def test_the_server_judges_updates_on_its_own_sample() -> None:
     simulation = started(server_samples=20)
     state = simulation.states[0]
     dx = torch.randn(2, 15, generator=torch.Generator().manual_seed(0))
-    found = losses_of_updates(simulation, state)(dx, 20)
+    judge = simulation.aids[state.id].losses(state.standing)
+    assert judge
+    found = judge(dx, 20)
     x, y = simulation.pool.x[state.sample], simulation.pool.y[state.sample]
     for k in range(2):
         row = state.initial + dx[k]
