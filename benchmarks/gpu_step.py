@@ -19,14 +19,14 @@ from torch.nn import functional
 
 from tacit.core.rows import Rows, columns
 from tacit.core.vectors import Layout
-from tacit.federated.algorithm import Algorithm
 from tacit.models.model import Cnn
-from tacit.training import fused
-from tacit.training.batches import Batch, Samples, pack_epochs
-from tacit.training.captured import CapturedTrainer
+from tacit.training.batches import Batch, Batches, Samples
+from tacit.training.fused import FusedGradients
 from tacit.training.gradients import GradientFunction, Gradients, VmappedGradients
 from tacit.training.optimisers import Adam
-from tacit.training.trainer import Block, Work
+from tacit.training.row_trainer import RowTrainer
+from tacit.training.sampling import Epochs
+from tacit.training.trainer import Trained
 
 SHAPE, CLASSES, BATCH = (3, 32, 32), 10, 32
 FLOP = 2 * (2 * 352_800 + 3 * 240_000 + 3 * 58_920)  # of a sample: forward, weights, and inputs but the first layer's
@@ -58,7 +58,7 @@ class ByAutograd:
         self.convolve = convolve
         self.loss = torch.compile(self._loss) if compiled else self._loss
 
-    def __call__(self, w: Tensor, buffers: Rows, batch: Batch) -> Gradients:
+    def __call__(self, w: Tensor, buffers: Rows, batch: Batch, seeds: Tensor, step: Tensor) -> Gradients:
         w = w.detach().requires_grad_()
         loss, right = self.loss(w, batch.x, batch.y, batch.column(w.device))
         (g,) = torch.autograd.grad(loss.sum(), w)
@@ -79,59 +79,65 @@ class ByAutograd:
         return (each * mask).sum(1, keepdim=True) / counts, right
 
 
-def block_of(rows: int, device: str) -> Block:
-    w = LAYOUT.flatten(MODULE).repeat(rows, 1).to(device)
+def train(trainer: RowTrainer, batches: list[Batches]) -> Trained:
+    """Rows that start at the module's parameters, through their batches with Adam."""
+    rows = len(batches)
+    w = LAYOUT.flatten(MODULE).repeat(rows, 1).cuda()
     optimiser: Any = columns([Adam()] * rows, Adam, w)
-    zero = torch.zeros(rows, 1, device=device)
-    rule: Any = columns([Algorithm()] * rows, Algorithm, w)
-    return Block(w, Work(zero, optimiser.lr, zero, optimiser, optimiser.init(w)), rule, {"x": w}, {}, {}, *[zero] * 3)
+    return trainer.train(w, batches, optimiser=optimiser)
 
 
-def packed(gradient: GradientFunction, samples: Samples) -> Samples:
-    """As the engine keeps them: channels last for kernels of our own."""
-    return samples.pack(gradient.network.pack) if isinstance(gradient, fused.FusedGradients) else samples
-
-
-def measure(gradient: GradientFunction, rows: int, samples: Samples, steps: int = 200) -> tuple[float, Tensor]:
-    """Median milliseconds per step, and the first row's parameters after a few steps."""
-    trainer = CapturedTrainer(gradient, packed(gradient, samples))
+def batches_of(trainer: RowTrainer, rows: int, steps: int) -> list[Batches]:
+    """The same batches for every row."""
     draw = torch.Generator().manual_seed(0)
-    plans = [pack_epochs(torch.randperm(len(samples.y), generator=draw)[: steps * BATCH], 1, BATCH, draw)] * rows
-    few = trainer.train(block_of(rows, "cuda"), [plan.first(5) for plan in plans]).w[0]
+    shard = torch.randperm(len(trainer.samples.y), generator=draw)[: steps * BATCH]
+    return [trainer.plan(Epochs(), shard, 1, BATCH, draw)] * rows
+
+
+def measure(trainer: RowTrainer, rows: int, steps: int = 200) -> tuple[float, Tensor]:
+    """Median milliseconds per step, and the first row's parameters after a few steps."""
+    batches = batches_of(trainer, rows, steps)
+    few = train(trainer, [plan.first(5) for plan in batches]).w[0]
     times = []
     for _ in range(5):
-        block = block_of(rows, "cuda")
-        trainer.train(block, plans)  # the first captures
+        train(trainer, batches)  # the first captures
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
-        trainer.train(block, plans)
+        train(trainer, batches)
         end.record()
         torch.cuda.synchronize()
         times.append(start.elapsed_time(end) / steps)
-    if not trainer.capture:
-        print(f"  (not captured: {trainer.why.splitlines()[0]})")
+    if trainer.captured is not None and not trainer.captured.capture:
+        print(f"  (not captured: {trainer.captured.why.splitlines()[0]})")
     return statistics.median(times), few
 
 
-def ways(compiled: bool) -> dict[str, GradientFunction]:
-    network = fused.read(MODULE, SHAPE)
-    assert network is not None, "Triton is not installed"
+def triton(samples: Samples) -> RowTrainer:
+    trainer = RowTrainer(MODULE, samples, device="cuda")
+    assert isinstance(trainer.gradient, FusedGradients), "Triton is not installed"
+    return trainer
+
+
+def ways(samples: Samples, compiled: bool) -> dict[str, RowTrainer]:
     last = torch.channels_last
-    found: dict[str, GradientFunction] = {
+    gradients: dict[str, GradientFunction] = {
         "vmap (cuDNN, grouped)": VmappedGradients(MODULE.to("cuda")),
         "grouped, channels-last": ByAutograd(lambda x, w, b: grouped(x, w, b, last)),
         "im2col, batched products": ByAutograd(im2col),
     }
     if compiled:
-        found["im2col, torch.compile"] = ByAutograd(im2col, compiled=True)
-    return {**found, "Triton": fused.FusedGradients(network)}
+        gradients["im2col, torch.compile"] = ByAutograd(im2col, compiled=True)
+    trainers = {
+        name: RowTrainer(MODULE, samples, device="cuda", gradient=gradient) for name, gradient in gradients.items()
+    }
+    return {**trainers, "Triton": triton(samples)}
 
 
 def compare(rows: list[int], samples: Samples, compiled: bool) -> None:
     print(f"{'way':<28}" + "".join(f"{f'{k} rows':>10}" for k in rows) + f"{'differs by':>14}")
     wanted: list[Tensor] = []
-    for name, gradient in ways(compiled).items():
-        found = [measure(gradient, k, samples) for k in rows]
+    for name, trainer in ways(samples, compiled).items():
+        found = [measure(trainer, k) for k in rows]
         wanted = wanted or [few for _, few in found]
         off = max(float((few - other).abs().max()) for (_, few), other in zip(found, wanted, strict=True))
         print(f"{name:<28}" + "".join(f"{ms:>10.3f}" for ms, _ in found) + f"{off:>14.1e}", flush=True)
@@ -141,12 +147,13 @@ def compare(rows: list[int], samples: Samples, compiled: bool) -> None:
 
 def profile(rows: int, samples: Samples) -> None:
     """Our kernels by time, one step after another without a graph."""
-    gradient = ways(False)["Triton"]
-    trainer = CapturedTrainer(gradient, packed(gradient, samples), capture=False)
-    plans = [pack_epochs(torch.arange(20 * BATCH), 1, BATCH, torch.Generator().manual_seed(0))] * rows
-    trainer.train(block_of(rows, "cuda"), plans)
+    trainer = triton(samples)
+    assert trainer.captured is not None
+    trainer.captured.capture = False
+    batches = batches_of(trainer, rows, 20)
+    train(trainer, batches)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
-        trainer.train(block_of(rows, "cuda"), plans)
+        train(trainer, batches)
         torch.cuda.synchronize()
     events = sorted(found.key_averages(), key=lambda event: -event.device_time_total)
     print(f"kernels of a step, {rows} rows, microseconds (calls)")

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tacit.core.rows import columns
-from tacit.core.vectors import Layout
+from tacit.core.rows import Rows, columns
 from tacit.data.dataset import Dataset
 from tacit.federated.algorithms.fedprox import FedProx
 from tacit.models.model import Cnn, Mlp
 from tacit.simulation.kinds.fusion import FusionSimulation
-from tacit.simulation.kinds.horizontal import Simulation, precision
+from tacit.simulation.kinds.horizontal import Simulation
 from tacit.study.study import Study
-from tacit.training.batches import Batch, Samples, pack_epochs, plan_epochs
-from tacit.training.captured import CapturedTrainer
-from tacit.training.fused import FusedGradients, read
-from tacit.training.gradients import LoopedGradients, VmappedGradients
-from tacit.training.optimisers import Adam, Momentum, Optimiser
-from tacit.training.trainer import Block, Work, train
+from tacit.training.batches import Batch, Samples
+from tacit.training.draws import bits, normals, uniforms
+from tacit.training.fused import FusedGradients
+from tacit.training.gradients import Gradients, VmappedGradients
+from tacit.training.optimisers import SGD, Adam, Momentum, Optimiser
+from tacit.training.row_trainer import RowTrainer
+from tacit.training.sampling import Epochs, Poisson, Sampling
+from tacit.training.trainer import Trained
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 CASES = {"cnn": (Cnn(), (3, 32, 32)), "mlp": (Mlp((40,)), (1, 8, 8))}
@@ -40,39 +42,48 @@ def module_of(name: str) -> nn.Module:
     return model.make(shape, 10)
 
 
-def block_of(module: nn.Module, rows: int, optimiser: Optimiser, device: str, dtype: torch.dtype) -> Block:
-    w = Layout.of(module).flatten(module).repeat(rows, 1).to(device, dtype)
-    rule: Any = columns([FedProx(mu=0.1 * k) for k in range(rows)], FedProx, w)
-    mine: Any = columns([optimiser] * rows, type(optimiser), w)
-    zero = torch.zeros(rows, 1, device=device, dtype=dtype)
-    return Block(w, Work(zero, mine.lr, zero, mine, mine.init(w)), rule, {"x": w}, {}, {}, *[zero] * 3)
-
-
-def on_cpu(name: str, optimiser: Optimiser, dtype: torch.dtype, steps: int) -> Block:
-    module = module_of(name).to(dtype)
+def trainer_of(name: str, device: str, dtype: torch.dtype, *, fused: bool = True, **options: Any) -> RowTrainer:
+    """A trainer of that network; not `fused`, by vmap."""
+    module = module_of(name).to(device, dtype)
     x, y = pictures(CASES[name][1])
-    plans = [plan_epochs(torch.arange(n), e, 16, torch.Generator().manual_seed(k)) for k, (n, e) in enumerate(SIZES)]
-    block = block_of(module, len(SIZES), optimiser, "cpu", dtype)
-    return train(block, [plan[:steps] for plan in plans], x.to(dtype), y, LoopedGradients(module))
+    gradient = None if fused else VmappedGradients(module)
+    return RowTrainer(module, Samples(x.to(dtype), y), device=device, gradient=gradient, tf32=False, **options)
 
 
-def on_gpu(name: str, optimiser: Optimiser, dtype: torch.dtype, steps: int, **options: Any) -> Block:
-    module = module_of(name).to("cuda", dtype)
-    x, y = (part.cuda() for part in pictures(CASES[name][1]))
-    network = read(module, x.shape[1:]) if options.get("fused", True) and dtype == torch.float32 else None
-    samples = Samples.compact(x.to(dtype), y)
-    samples = samples.pack(network.pack) if network and network.packs else samples
-    gradient = FusedGradients(network) if network else VmappedGradients(module)
-    trainer = CapturedTrainer(gradient, samples, capture=options.get("capture", True))
-    chosen = options.get("rows", range(len(SIZES)))
-    plans = [pack_epochs(torch.arange(n), e, 16, torch.Generator().manual_seed(k)) for k, (n, e) in enumerate(SIZES)]
-    block = block_of(module, len(SIZES), optimiser, "cuda", dtype)
-    with precision(options.get("tf32", False)):
-        from tacit.core.rows import pick
+def train(
+    trainer: RowTrainer,
+    optimiser: Optimiser,
+    steps: int = 20,
+    rows: Sequence[int] = range(len(SIZES)),
+    sampling: Sampling | None = None,
+) -> Trained:
+    """These rows for so many steps, each with a proximal term, epochs and a seed of its own."""
+    batches = []
+    for k in rows:
+        count, epochs = SIZES[k]
+        order = torch.Generator().manual_seed(k)
+        batches.append(trainer.plan(sampling or Epochs(), torch.arange(count), epochs, 16, order).first(steps))
+    w = trainer.layout.flatten(trainer.module).repeat(len(rows), 1)
+    rule: Any = columns([FedProx(mu=0.1 * k) for k in rows], FedProx, w)
+    mine: Any = columns([optimiser] * len(rows), type(optimiser), w)
+    seeds = [1000 + k for k in rows]
+    return trainer.train(w, batches, optimiser=mine, rule=rule, sent={"x": w}, seeds=seeds)
 
-        done = trainer.train(pick(block, torch.tensor(list(chosen)).cuda()), [plans[k].first(steps) for k in chosen])
-    assert trainer.capture == options.get("capture", True), trainer.why
+
+def on_cpu(name: str, optimiser: Optimiser, dtype: torch.dtype, steps: int, **options: Any) -> Trained:
+    return train(trainer_of(name, "cpu", dtype, **options), optimiser, steps)
+
+
+def on_gpu(name: str, optimiser: Optimiser, dtype: torch.dtype, steps: int, **options: Any) -> Trained:
+    trainer = trainer_of(name, "cuda", dtype, **options)
+    done = train(trainer, optimiser, steps)
+    assert_captured(trainer)
     return done
+
+
+def assert_captured(trainer: RowTrainer) -> None:
+    assert trainer.captured is not None
+    assert trainer.captured.capture, trainer.captured.why
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -96,28 +107,167 @@ def test_five_steps_in_single_precision_equal_the_cpu(name: str, fused: bool) ->
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("tf32", [True, False])
 def test_a_row_is_the_same_in_any_company(name: str, tf32: bool) -> None:
-    together = on_gpu(name, Adam(), torch.float32, 20, tf32=tf32)
+    trainer = trainer_of(name, "cuda", torch.float32)
+    trainer.tf32 = tf32
+    together = train(trainer, Adam())
     for k in range(len(SIZES)):
-        alone = on_gpu(name, Adam(), torch.float32, 20, tf32=tf32, rows=[k])
-        assert torch.equal(alone.w[0], together.w[k])
+        assert torch.equal(train(trainer, Adam(), rows=[k]).w[0], together.w[k])
 
 
 @pytest.mark.parametrize("fused", [True, False])
 def test_a_graph_does_what_its_steps_do(fused: bool) -> None:
-    one, other = (on_gpu("cnn", Adam(), torch.float32, 20, capture=capture, fused=fused) for capture in (True, False))
+    one = on_gpu("cnn", Adam(), torch.float32, 20, fused=fused)
+    trainer = trainer_of("cnn", "cuda", torch.float32, fused=fused)
+    assert trainer.captured is not None
+    trainer.captured.capture = False
+    other = train(trainer, Adam())
     assert torch.allclose(one.w, other.w, rtol=0, atol=0 if fused else 1e-3)
     assert torch.equal(one.work.steps, other.work.steps)
 
 
 def test_full_gradients_of_parts_make_the_whole() -> None:
-    module = module_of("cnn").cuda()
-    network = read(module, (3, 32, 32))
-    assert network is not None
-    x, y = pictures((3, 32, 32))
-    w = Layout.of(module).flatten(module)[None]
-    found = FusedGradients(network)(w, {}, Batch(x[None].cuda(), y[None].cuda(), (len(y),)))
-    wanted = LoopedGradients(module_of("cnn"))(w.cpu(), {}, Batch(x[None], y[None], (len(y),)))
-    assert torch.allclose(found.g.cpu(), wanted.g, rtol=0, atol=1e-5)
+    gpu, cpu = (trainer_of("cnn", device, torch.float32) for device in ("cuda", "cpu"))
+    assert isinstance(gpu.gradient, FusedGradients)
+    shards = [torch.arange(200), torch.arange(7), torch.arange(0)]
+    x = cpu.layout.flatten(cpu.module).repeat(3, 1)
+    found, wanted = gpu.full_gradient(x.cuda(), shards), cpu.full_gradient(x, shards)
+    assert torch.allclose(found.cpu(), wanted, rtol=0, atol=1e-5)
+    assert not found[2].any()
+
+
+SEEDS = torch.tensor([0, 1, 2**40 + 3, 2**63 - 1])
+
+
+@pytest.mark.parametrize("draw", [bits, uniforms, normals])
+@pytest.mark.parametrize("size", [1, 4097, 300_001])
+def test_draws_have_the_bits_of_the_cpu(draw: Callable[..., Tensor], size: int) -> None:
+    for step in (0, 1, -1, 2**33):
+        wanted = draw(SEEDS, torch.tensor(step), size, 3)
+        found = draw(SEEDS.cuda(), torch.tensor(step, device="cuda"), size, 3)
+        assert torch.equal(found.cpu(), wanted)
+
+
+def test_draws_have_the_same_bits_in_the_tails() -> None:
+    step = torch.tensor(5)
+    wanted = normals(SEEDS[:1], step, 20_000_000, dtype=torch.float64)
+    found = normals(SEEDS[:1].cuda(), step.cuda(), 20_000_000, dtype=torch.float64)
+    assert wanted.abs().max() > 5
+    assert torch.equal(found.cpu(), wanted)
+
+
+def test_a_captured_graph_draws_the_numbers_of_its_step() -> None:
+    seeds, step = SEEDS.cuda(), torch.zeros((), dtype=torch.int64, device="cuda")
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        normals(seeds, step, 1000)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        drawn = normals(seeds, step, 1000)
+        step += 1
+    step.zero_()
+    for number in range(4):
+        graph.replay()
+        assert torch.equal(drawn.cpu(), normals(SEEDS, torch.tensor(number), 1000))
+
+
+class Noisy:
+    """The model's gradient and noise, by the seed of the row and the step."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.plain = VmappedGradients(module)
+
+    def __call__(self, w: Tensor, buffers: Rows, batch: Batch, seeds: Tensor, step: Tensor) -> Gradients:
+        plain = self.plain(w, buffers, batch, seeds, step)
+        noise = normals(seeds, step, w.shape[1], dtype=w.dtype)
+        return plain._replace(g=plain.g + 0.1 * noise)
+
+
+def noisy(device: str) -> RowTrainer:
+    module = module_of("mlp").to(device, torch.float64)
+    x, y = pictures(CASES["mlp"][1])
+    return RowTrainer(module, Samples(x.double(), y), device=device, gradient=Noisy(module))
+
+
+def test_noise_in_a_captured_graph_is_the_noise_of_the_cpu() -> None:
+    gpu = noisy("cuda")
+    found, wanted = train(gpu, Momentum()), train(noisy("cpu"), Momentum())
+    assert_captured(gpu)
+    assert torch.allclose(found.w.cpu(), wanted.w, rtol=0, atol=1e-9)
+    for k in range(len(SIZES)):
+        assert torch.allclose(train(gpu, Momentum(), rows=[k]).w[0], found.w[k], rtol=0, atol=1e-12)
+
+
+class Sparse(Poisson):
+    """Poisson batches of one sample on average: every third is empty."""
+
+    def batches(
+        self, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
+    ) -> Sequence[Tensor]:
+        return super().batches(shard, epochs, 1, generator)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_empty_batches_are_what_they_are_on_the_cpu(name: str, dtype: torch.dtype) -> None:
+    gpu, cpu = (trainer_of(name, device, dtype) for device in ("cuda", "cpu"))
+    found, wanted = (train(trainer, SGD(lr=0.01), 12, sampling=Sparse()) for trainer in (gpu, cpu))
+    assert_captured(gpu)
+    assert torch.equal(found.seen.cpu(), wanted.seen)
+    assert torch.equal(found.work.steps.cpu(), wanted.work.steps)
+    assert torch.allclose(found.w.cpu(), wanted.w, rtol=0, atol=1e-3 if dtype == torch.float32 else 1e-9)
+    assert torch.allclose(found.loss.cpu(), wanted.loss, rtol=1e-3, atol=1e-3)
+
+
+def weighted(output: Tensor, y: Tensor) -> Tensor:
+    weights = torch.linspace(0.1, 3, 10, dtype=output.dtype, device=output.device)
+    return nn.functional.cross_entropy(output, y, weight=weights, reduction="none")
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-3), (torch.float64, 1e-9)])
+def test_a_loss_of_ones_own_is_trained_for_as_on_the_cpu(dtype: torch.dtype, atol: float) -> None:
+    found = on_gpu("cnn", Momentum(lr=0.01), dtype, 5, loss=weighted)
+    wanted = on_cpu("cnn", Momentum(lr=0.01), dtype, 5, loss=weighted)
+    assert torch.allclose(found.w.cpu(), wanted.w, rtol=0, atol=atol)
+    assert torch.allclose(found.loss.cpu(), wanted.loss, rtol=1e-3, atol=1e-3)
+    plain = on_gpu("cnn", Momentum(lr=0.01), dtype, 5)
+    assert not torch.allclose(plain.w, found.w, rtol=0, atol=1e-3)
+
+
+def test_models_are_tested_as_on_the_cpu() -> None:
+    figures = []
+    for device in ("cuda", "cpu"):
+        trainer = trainer_of("cnn", device, torch.float32)
+        w = trainer.layout.flatten(trainer.module)
+        held_out = trainer.prepared(Samples(*pictures((3, 32, 32), 50)))
+        models = [(w, {}), (w * 1.1, {})]
+        figures.append(trainer.test(models, held_out, [torch.arange(9), torch.tensor([40])]))
+        answers = trainer.outputs(w, {}, pictures((3, 32, 32), 50)[0].to(device))
+        assert answers.shape == (50, 10)
+    for (loss, hit), (wanted_loss, wanted_hit) in zip(*figures, strict=True):
+        assert torch.allclose(loss, wanted_loss, rtol=1e-3, atol=1e-3)
+        assert torch.equal(hit, wanted_hit)
+
+
+def test_dropout_on_a_gpu_depends_on_the_rows_seeds_alone() -> None:
+    torch.manual_seed(3)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 20), nn.Dropout(0.5), nn.Linear(20, 10))
+    trainer = RowTrainer(module, Samples(*pictures((1, 8, 8))), device="cuda", tf32=False)
+    together = train(trainer, SGD(lr=0.1))
+    for k in range(len(SIZES)):
+        assert torch.equal(train(trainer, SGD(lr=0.1), rows=[k]).w[0], together.w[k])
+
+
+def test_other_samples_are_trained_on_step_by_step() -> None:
+    gpu, cpu = (trainer_of("cnn", device, torch.float32) for device in ("cuda", "cpu"))
+    x, y = pictures((3, 32, 32), 40)
+    rows = []
+    for trainer in (gpu.on(Samples(x, y)), cpu.on(Samples(x, y))):
+        batches = trainer.plan(Epochs(), torch.arange(40), 1, 16, torch.Generator().manual_seed(0))
+        w = trainer.layout.flatten(trainer.module)[None]
+        mine: Any = columns([SGD(lr=0.1)], SGD, w)
+        rows.append(trainer.train(w, [batches], optimiser=mine).w.cpu())
+    assert torch.allclose(*rows, rtol=0, atol=1e-3)
 
 
 STUDY = {

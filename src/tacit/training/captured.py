@@ -90,7 +90,7 @@ class CapturedTrainer:
             except RuntimeError as error:
                 self.why = str(error)
             finally:
-                copy_each(_leaves([stage.block, stage.step]), before)
+                _copy_leaves(_leaves([stage.block, stage.step]), before)
         self.capture = False
         reason = (self.why.splitlines() or [""])[0]
         warnings.warn(f"steps cannot be recorded as a CUDA graph and are taken one by one: {reason}", stacklevel=2)
@@ -139,7 +139,7 @@ class CapturedTrainer:
             grown = [max(int(SPARE * new), old) for new, old in zip((steps, rows), known.counts.shape, strict=True)]
             known = self.stages[key] = _make_stage(block, grown[0], grown[1], width)
         stage = known
-        copy_each(_leaves(head(stage.block, rows)), _leaves(block))
+        _copy_leaves(_leaves(head(stage.block, rows)), _leaves(block))
         index = torch.zeros(steps, rows, width, dtype=torch.int32, pin_memory=stage.plan.is_cuda)
         counts = torch.zeros(steps, rows, dtype=torch.int32, pin_memory=stage.plan.is_cuda)
         for k, plan in enumerate(plans):
@@ -233,6 +233,13 @@ def _leaves(tree: Any) -> list[Tensor]:
     found: list[Tensor] = []
     _map(found.append, tree)
     return found
+
+
+def _copy_leaves(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    """Copies tensors of one type together: among mixed ones, torch copies one by one."""
+    for dtype in {target.dtype for target in targets}:
+        places = [k for k, target in enumerate(targets) if target.dtype == dtype]
+        copy_each([targets[k] for k in places], [sources[k] for k in places])
 
 
 def _signature(tree: Any) -> str:

@@ -280,7 +280,7 @@ def _cross_entropy(out: Tensor, y: Tensor, counts: Tensor) -> tuple[Tensor, Tens
     d_out, loss, right = torch.empty_like(out), out.new_empty(rows, 1), out.new_empty(rows, 1)
     block = min(32, _power(width))
     kernels.cross_entropy[(rows,)](
-        out, y, counts, d_out, loss, right, width, O=classes, BB=block, BO=_power(classes), num_warps=1
+        out, y.contiguous(), counts, d_out, loss, right, width, O=classes, BB=block, BO=_power(classes), num_warps=1
     )
     return d_out, loss, right
 
