@@ -22,6 +22,7 @@ from tacit.federated.selection import Selection
 from tacit.federated.wire.attackers import Attackers
 from tacit.federated.wire.stage import Stage
 from tacit.study.run import Run, check_floor, check_share, has_batch_statistics, leaves_one_over, setting
+from tacit.study.values import defaults_of
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,7 @@ class HorizontalRun(Run, kind="horizontal"):
         if self.algorithm.combines:
             return
         name = self.algorithm.name
-        if self.combiner.name != "mean":
+        if self.combiner != defaults_of(HorizontalRun)["combiner"]:
             raise StudyError(
                 f"{name} does not leave the averaging to a combiner; leave out combiner: {self.combiner.name}"
             )
