@@ -24,7 +24,6 @@ from tacit.study.division import load_data
 from tacit.study.names import encoding_files, label_runs, row_names, run_ids, table_columns
 from tacit.study.portrait import Division
 from tacit.study.study import Run, Study
-from tacit.training.memory import keep_freed_memory
 
 CHECKPOINT_SECONDS = 1.0  # between two checkpoints of a study; what is lost by a crash is computed again
 
@@ -74,7 +73,6 @@ def _read(folder: Path) -> Study:
 
 
 def _play(study: Study, loaded: Data, folder: Path, places: Places, on_event: OnEvent) -> None:
-    keep_freed_memory()
     named, labels, key = _named(study), label_runs(study.runs()), _key(study, loaded[0])
     checkpoints = Checkpoints(folder, key)
     plan = _plan(named, places, loaded, checkpoints.ended)
