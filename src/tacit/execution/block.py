@@ -65,10 +65,15 @@ class Saved:
 
 @dataclass(frozen=True)
 class Trained:
-    """A model of a run that has ended."""
+    """A model of a run that has ended, the global one or a client's own."""
 
-    name: str
+    run: str
+    client: int | None
     state: bytes
+
+    @property
+    def name(self) -> str:
+        return self.run if self.client is None else f"{self.run}-client-{self.client}"
 
 
 @dataclass(frozen=True)
@@ -171,10 +176,10 @@ def _saved(task: Task, simulation: Engine) -> Saved:
 
 def _conclude(task: Task, simulation: Engine) -> Iterator[Message]:
     for state in simulation.states:
-        yield Trained(state.id, _model(simulation, state))
+        yield Trained(state.id, None, _model(simulation, state))
         tested = tested_clients(state.run, chosen_for(state.run, state.round - 1))
         for client in tested if is_personal(state.run) or state.run.fusion else ():
-            yield Trained(f"{state.id}-client-{client}", _model(simulation, state, client))
+            yield Trained(state.id, client, _model(simulation, state, client))
     ended = {state.id: (state.round, state.status) for state in simulation.states}
     brief = {id: {"round": round, "status": status} for id, (round, status) in ended.items()}
     yield Ended(ended, checkpoint.block_state(task.key, brief, done=True))

@@ -23,7 +23,7 @@ from tacit.study.checks import cautions
 from tacit.study.division import load_data
 from tacit.study.names import encoding_files, label_runs, row_names, run_ids, table_columns
 from tacit.study.portrait import Division
-from tacit.study.study import Run, Study
+from tacit.study.study import Run, Study, describe
 
 CHECKPOINT_SECONDS = 1.0  # between two checkpoints of a study; what is lost by a crash is computed again
 
@@ -83,8 +83,7 @@ def _play(study: Study, loaded: Data, folder: Path, places: Places, on_event: On
     checkpoints.arrange((block.index, block.runs) for block in plan.blocks)
     for text in [*cautions([run for _, run in named]), *([plan.caution] if plan.caution else [])]:
         on_event(Warned(text))
-    rounds = sum(run.rounds for _, run in named)
-    on_event(StudyStarted(str(folder), len(named), rounds, recorder.done, _grid(labels)))
+    on_event(_start(study, named, folder, recorder.done))
     complete = False
     try:
         if plan.blocks:
@@ -92,6 +91,19 @@ def _play(study: Study, loaded: Data, folder: Path, places: Places, on_event: On
         complete = True
     finally:
         recorder.close(complete=complete)
+
+
+def _start(study: Study, named: Sequence[Named], folder: Path, done: int) -> StudyStarted:
+    """All that is known of the study before its first round, or before the next one."""
+    return StudyStarted(
+        folder=str(folder),
+        runs=len(named),
+        rounds=sum(run.rounds for _, run in named),
+        done=done,
+        grid=_grid(label_runs(study.runs())),
+        study=study.to_dict(),
+        settings={id: describe(run) for id, run in named},
+    )
 
 
 def _execute(plan: Plan, tasks: list[Task], datasets: dict[str, Dataset], recorder: Recorder) -> None:

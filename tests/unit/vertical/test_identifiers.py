@@ -195,8 +195,10 @@ def test_dates_are_iso_wherever_they_come_from() -> None:
 
 @pytest.mark.parametrize(
     "gap",
-    ["", "NA", " NA ", "nan", "<NA>", None, float("nan"), pd.NaT, pd.NA, " \u00a0"]
-    + [Decimal("NaN"), np.float32("nan"), np.datetime64("NaT"), np.timedelta64("NaT")],
+    [
+        *("", "NA", " NA ", "nan", "<NA>", None, float("nan"), pd.NaT, pd.NA, " \u00a0"),
+        *(Decimal("NaN"), np.float32("nan"), np.datetime64("NaT"), np.timedelta64("NaT")),
+    ],
     ids=repr,
 )
 def test_gaps_are_counted_and_no_identifiers(gap: Any) -> None:
