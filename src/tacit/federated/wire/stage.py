@@ -10,7 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from tacit.core.registry import Registered
 from tacit.core.rows import Rows, count_bytes
@@ -34,6 +34,8 @@ class Load(NamedTuple):
 class Stage(Registered, family="stages", home="tacit.federated.wire"):
     """Base of the stages."""
 
+    summed: ClassVar[bool] = False  # its messages mean nothing alone, only their sum
+
     def init(self, message: Rows) -> Rows:
         """A client's memory before its first message."""
         return {}
@@ -41,6 +43,14 @@ class Stage(Registered, family="stages", home="tacit.federated.wire"):
     @abstractmethod
     def client(self, message: Rows, memory: Rows, seeds: Sequence[int]) -> tuple[Rows, Rows]:
         """The message as it arrives, and the next memory; one seed per row, so that rows stay independent."""
+
+    def server(self, message: Rows) -> Rows:
+        """The server's side: the message as the method reads it."""
+        return message
+
+    def owed(self, memory: Rows) -> Rows:
+        """What the stage will still send, by entry; of an entry that is named here, nothing is ever lost."""
+        return {}
 
     def load(self, load: Load, size: int) -> Load:
         """What a row of `size` values weighs after this stage, given what it weighed before."""

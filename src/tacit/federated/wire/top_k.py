@@ -45,6 +45,9 @@ class TopK(Stage, name="top_k"):
         rest = {name: (owed[name] - sent[name]).nan_to_num(0, 0, 0) for name in memory}  # one NaN is not for ever
         return {**message, **sent}, rest
 
+    def owed(self, memory: Rows) -> Rows:
+        return memory
+
     def load(self, load: Load, size: int) -> Load:
         k = min(load.values, self.kept(size))
         return Load(k, load.bits, load.extra + k * math.ceil(math.log2(size)))
