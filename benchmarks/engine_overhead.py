@@ -67,7 +67,7 @@ def measure(model: str, threads: int, repeats: int) -> tuple[float, float, float
 def main() -> None:
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 40
     print(f"torch {torch.__version__}, Adam, batch {BATCH}, {repeats} turns of {STEPS} steps")
-    keep_freed_memory()  # as every study does; the hand-written loop gains from it too
+    keep_freed_memory()  # as `tacit run` and its workers do; the hand-written loop gains from it too
     counts = sorted({1, torch.get_num_threads()})
     for model in SHAPES:
         for threads in counts:

@@ -13,7 +13,7 @@ from tacit.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from tacit.core.errors import TacitError as TacitError
-    from tacit.core.events import Event, OnEvent
+    from tacit.core.events import Event, Listeners, OnEvent
     from tacit.execution.plan import Plan as Plan
     from tacit.federated.fusion.fusion import Fusion
     from tacit.report.fused import FusedModel as FusedModel
@@ -58,12 +58,16 @@ def run(
     threads: int | None = None,
     on: str | None = None,
     exact: bool = False,
-    on_event: OnEvent | None = None,
+    on_event: Listeners | None = None,
 ) -> Results:
     """Runs a study, or the study in a file, into a folder (by default a new one under `runs/`), with its report.
 
     `workers` processes share the work, or as many as pay; `device="cuda:0,cuda:1"` uses two GPUs; `on` is the address
     of a Ray cluster. The results are the same. `exact` keeps a GPU from rounding products to TF32.
+
+    `on_event` is a function, or several, that hear of all that happens, in place of a notebook's display; events are
+    in `tacit.core.events`. If one raises KeyboardInterrupt, the study stops in order. Any other exception of a listener
+    ends the study too. Either way it can be resumed.
     """
     from tacit.core.errors import StudyError
     from tacit.execution.planner import Places
@@ -74,9 +78,10 @@ def run(
         raise StudyError(f"expected a folder's name for the results, got {folder!r}")
     study, places = Study.of(study), Places(device, workers, threads, on, exact)
     place = Path(folder).expanduser() if folder is not None else new_folder(study.name)
+    hear = _listener(on_event)
     with _resumable(place):
-        run_study(study, place, places, data=data, on_event=on_event or _listener())
-    return _conclude(place)
+        run_study(study, place, places, data=data, on_event=hear)
+    return _conclude(place, hear)
 
 
 def resume(
@@ -88,16 +93,17 @@ def resume(
     threads: int | None = None,
     on: str | None = None,
     exact: bool = False,
-    on_event: OnEvent | None = None,
+    on_event: Listeners | None = None,
 ) -> Results:
     """Goes on where the study in this folder was stopped, to the same bits as if it never was."""
     from tacit.execution.planner import Places
     from tacit.execution.runner import resume_study
 
     place, places = Path(folder).expanduser(), Places(device, workers, threads, on, exact)
+    hear = _listener(on_event)
     with _resumable(place):
-        resume_study(place, places, data=data, on_event=on_event or _listener())
-    return _conclude(place)
+        resume_study(place, places, data=data, on_event=hear)
+    return _conclude(place, hear)
 
 
 def plan(
@@ -143,15 +149,20 @@ def psi(data: Any, key: str | Sequence[str], *, party: str | None = None, **sett
     differ), `group`, `spelling` ({"unicode": "nfc", "case": "fold", "spaces": "collapse"}); and one's own: `others`,
     `listen`, `connect`, `most` (identifiers that another party may bring), `patience` (seconds), `threads`, `on_event`.
     """
+    from tacit.core.events import tell
     from tacit.vertical.intersection import psi
 
-    return psi(data, key, party=party, **{"on_event": _warn, **settings})
+    hear = tell(settings.pop("on_event", _warn))
+    return psi(data, key, party=party, on_event=hear, **settings)
 
 
-def _listener() -> OnEvent:
+def _listener(on_event: Listeners | None) -> OnEvent:
     """For those who bring none: a display in a notebook, elsewhere nothing but cautions."""
+    from tacit.core.events import tell
     from tacit.report.notebook import Notebook, in_notebook
 
+    if on_event is not None:
+        return tell(on_event)
     return Notebook().on_event if in_notebook() else _warn
 
 
@@ -174,13 +185,16 @@ def _resumable(folder: Path) -> Iterator[None]:
         raise
 
 
-def _conclude(folder: Path) -> Results:
+def _conclude(folder: Path, on_event: OnEvent) -> Results:
+    from tacit.core.events import ReportWritten, TableWritten
     from tacit.report.html import write_page
     from tacit.report.results import Results
 
     results = Results(folder)
-    results.write_tables()
-    write_page(results)
+    for name, path in results.write_tables().items():
+        on_event(TableWritten(name, str(path)))
+    report = write_page(results)
+    on_event(ReportWritten(str(report)))
     return results
 
 

@@ -257,7 +257,6 @@ def test_printing_gives_all_sections_on_white_paper(visit: Visit, address: str) 
         "Fairness",
         "Who holds what",
         "Cost",
-        "Privacy spent",
         "Run it again",
     ):
         assert heading in text

@@ -54,6 +54,7 @@ def run_command(
     import tacit
     from tacit.cli.progress import display
     from tacit.report.plots import write_figures
+    from tacit.training.memory import keep_freed_memory
 
     screen = display(quiet=quiet)
     options: dict[str, Any] = {"data": data, "device": device, "workers": workers, "threads": threads}
@@ -66,6 +67,7 @@ def run_command(
             if plan:
                 _show_plan(study or resume, options, as_json=as_json)  # type: ignore[arg-type]
                 return
+            keep_freed_memory()
             with screen:
                 options["on_event"] = screen.on_event
                 results = tacit.resume(resume, **options) if resume else tacit.run(study, out, **options)  # type: ignore[arg-type]

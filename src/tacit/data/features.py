@@ -20,8 +20,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tacit.core.errors import DataError
+from tacit.data.readers import MISSING
 
-MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "<NA>", "#N/A")  # what stands for a gap
 MAX_LEVELS = 50  # of a category; the rarer ones are "other"
 SHOWN_LEVELS = 10  # in a description
 DAYS_A_YEAR = 365.25

@@ -20,6 +20,7 @@ from tacit.core.errors import DataError
 
 IDX_UNSIGNED_BYTE = 0x08
 SNIFFED_LINES = 1000
+MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "<NA>", "#N/A")  # what stands for a gap
 
 
 @contextmanager
@@ -83,9 +84,7 @@ def read_image_parquet(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]
 
 def read_table(path: Path, *, as_text: bool = False) -> Any:
     """A CSV or parquet file as a pandas table; `as_text` leaves a CSV's cells as they are written, such as 007."""
-    import pandas as pd
-
-    from tacit.data.features import MISSING
+    import pandas as pd  # only here: comparing lists of people needs none of it
 
     gaps: Any = {"keep_default_na": False, "na_values": [] if as_text else list(MISSING)}
     gaps |= {"dtype": str} if as_text else {}

@@ -122,10 +122,10 @@ def _saved(task: Task, simulation: Engine) -> Saved:
 
 def _conclude(task: Task, simulation: Engine) -> Iterator[Message]:
     for state in simulation.states:
-        yield Trained(state.id, _model(simulation, state))
+        yield Trained(state.id, None, _model(simulation, state))
         tested = tested_clients(state.run, state.run.participants(state.round - 1))
         for client in tested if state.run.keeps_client_models else ():
-            yield Trained(f"{state.id}-client-{client}", _model(simulation, state, client))
+            yield Trained(state.id, client, _model(simulation, state, client))
     ended = {state.id: (state.round, state.status) for state in simulation.states}
     brief = {id: {"round": round, "status": status} for id, (round, status) in ended.items()}
     yield Ended(ended, checkpoint.block_state(task.key, brief, done=True))

@@ -26,8 +26,7 @@ from tacit.study.division import StudyData, load_data
 from tacit.study.guests import Named
 from tacit.study.names import encoding_files, label_runs, row_names, run_ids, table_columns
 from tacit.study.run import Run
-from tacit.study.study import Study
-from tacit.training.memory import keep_freed_memory
+from tacit.study.study import Study, describe
 
 CHECKPOINT_SECONDS = 1.0  # between two checkpoints of a study; what is lost by a crash is computed again
 
@@ -75,7 +74,6 @@ def _read(folder: Path) -> Study:
 
 
 def _play(study: Study, loaded: StudyData, folder: Path, places: Places, on_event: OnEvent) -> None:
-    keep_freed_memory()
     named, labels, key = _named(study), label_runs(study.runs()), _key(study, loaded.datasets)
     checkpoints = Checkpoints(folder, key)
     plan = _plan(named, places, loaded, checkpoints.ended)
@@ -86,8 +84,7 @@ def _play(study: Study, loaded: StudyData, folder: Path, places: Places, on_even
     checkpoints.arrange((block.index, block.runs) for block in plan.blocks)
     for text in [*cautions([run for _, run in named]), *([plan.caution] if plan.caution else [])]:
         on_event(Warned(text))
-    rounds = sum(run.rounds for _, run in named)
-    on_event(StudyStarted(str(folder), len(named), rounds, recorder.done, _grid(labels)))
+    on_event(_start(study, named, folder, recorder.done))
     complete = False
     try:
         if plan.blocks:
@@ -108,6 +105,19 @@ def _note_environment(folder: Path, plan: Plan) -> None:
     here = plan.on is None
     about: dict[str, Any] = {"threads": plan.threads, "side_by_side": plan.beside, "here": here}
     note_environment(folder, devices=plan.devices, place=place, **about)
+
+
+def _start(study: Study, named: Sequence[Named], folder: Path, done: int) -> StudyStarted:
+    """All that is known of the study before its first round, or before the next one."""
+    return StudyStarted(
+        folder=str(folder),
+        runs=len(named),
+        rounds=sum(run.rounds for _, run in named),
+        done=done,
+        grid=_grid(label_runs(study.runs())),
+        study=study.to_dict(),
+        settings={id: describe(run) for id, run in named},
+    )
 
 
 def _execute(plan: Plan, tasks: list[Task], datasets: dict[str, Dataset], recorder: Recorder) -> None:

@@ -24,10 +24,15 @@ class Saved:
 
 @dataclass(frozen=True)
 class Trained:
-    """A model of a run that has ended."""
+    """A model of a run that has ended, the global one or a client's own."""
 
-    name: str
+    run: str
+    client: int | None
     state: bytes
+
+    @property
+    def name(self) -> str:
+        return self.run if self.client is None else f"{self.run}-client-{self.client}"
 
 
 @dataclass(frozen=True)

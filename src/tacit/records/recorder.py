@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tacit.core.errors import StudyError
-from tacit.core.events import OnEvent, RoundFinished, RunFinished, Warned
+from tacit.core.events import ModelSaved, OnEvent, RoundFinished, RunFinished, Warned
 from tacit.records import checkpoint
 from tacit.records.checkpoint import Checkpoints
 from tacit.records.history import History
@@ -41,7 +41,7 @@ class Recorder:
         if isinstance(message, Played):
             self._add(message)
         elif isinstance(message, Trained):
-            checkpoint.write(self.folder / "models" / f"{message.name}.pt", message.state)
+            self._keep(message)
         elif isinstance(message, Saved):
             if all(self.seen[run] >= round for run, round in message.rounds.items()):
                 self._save(block, message.state)
@@ -74,6 +74,11 @@ class Recorder:
             self.history.add(message.record, message.seconds)
             self.seen[run] = round
             self.on_event(RoundFinished(run, round, message.record))
+
+    def _keep(self, message: Trained) -> None:
+        path = self.folder / "models" / f"{message.name}.pt"
+        checkpoint.write(path, message.state)
+        self.on_event(ModelSaved(message.run, message.client, str(path)))
 
     def _save(self, block: int, state: bytes) -> None:
         self.history.sync()

@@ -49,7 +49,6 @@ def contents(results: Tables) -> dict[str, Any]:
         "fairness": [_table(results, metric, title) for metric, title in _fair(results).items()],
         "reference": _reference(results),
         "costs": _costs(results),
-        "privacy": _privacy(summary),
         "summary": _number_texts(summary.drop(columns=["loss"], errors="ignore")),
         "columns": results.columns,
         "study": results.study.to_yaml(),
@@ -209,17 +208,6 @@ def _waiting(results: Tables) -> list[str]:
     """Methods of which no run has begun."""
     begun = {results.names[record["run"]] for record in results.records}
     return [name for name in dict.fromkeys(results.names.values()) if name not in begun]
-
-
-def _privacy(summary: pd.DataFrame) -> list[dict[str, str]]:
-    """What each run has spent, where anything was noised."""
-    if "epsilon" not in summary:
-        return []
-    spent = summary[summary["epsilon"].notna()]
-    return [
-        {"run": str(row.run), "epsilon": f"{row.epsilon:.4g}", "delta": f"{row.delta:.1g}"}
-        for row in spent.itertuples()
-    ]
 
 
 def _stopped(summary: pd.DataFrame) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from tacit.core.errors import StudyError
-from tacit.core.events import OnEvent, ignore
+from tacit.core.events import Listeners, ignore, tell
 from tacit.core.files import replacing
 from tacit.core.seeds import numpy_generator
 from tacit.data.partition import add_noise
@@ -28,10 +28,10 @@ class Splits:
     """Who would hold what under a study: `frame()` as counts, `plot()` as bars, `examples()` as pictures."""
 
     def __init__(
-        self, study: Study | str | Path | Mapping[str, Any], data: str | None = None, on_event: OnEvent = ignore
+        self, study: Study | str | Path | Mapping[str, Any], data: str | None = None, on_event: Listeners = ignore
     ) -> None:
         self.study = Study.of(study)
-        self.divisions = load_data(self.study, data, on_event).divisions
+        self.divisions = load_data(self.study, data, tell(on_event)).divisions
 
     @property
     def portraits(self) -> list[Portrait]:

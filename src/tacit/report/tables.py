@@ -287,13 +287,15 @@ class Tables:
         found = encoding.target.decode(torch.cat(outputs)) if len(frame) else []
         return pd.Series(found, index=frame.index, name=encoding.target.name)
 
-    def write_tables(self) -> None:
-        """The tables as CSV files beside the history."""
+    def write_tables(self) -> dict[str, Path]:
+        """The tables as CSV files beside the history; their paths by their names."""
         tables = {"summary": self.summary(), "rounds": self.frame(), "clients": self.client_frame()}
         tables["comparison"] = self.comparison()
+        paths = {name: self.folder / f"{name}.csv" for name in tables}
         for name, table in tables.items():
-            with replacing(self.folder / f"{name}.csv") as file:
+            with replacing(paths[name]) as file:
                 table.to_csv(file, index=False)
+        return paths
 
     def _sizes(self, run: str, data: str | None) -> tuple[tuple[int, ...], int]:
         """The shape of a sample and the number of outputs, from the encoding or else from the data themselves."""

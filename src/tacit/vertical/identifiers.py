@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import struct
+import sys
 import unicodedata
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from tacit.core.errors import DataError, suggest
-from tacit.data.features import MISSING
+from tacit.data.readers import MISSING
 
 EXACT = 2**53  # beyond it a float has lost digits
 SHORTEST_TIME = " 00:00:00"
@@ -85,32 +86,46 @@ def read_identifiers(table: Any, key: str | Sequence[str], spelling: Spelling | 
     return Identifiers(list(first), rows, len(columns[0]), missing)
 
 
-def _columns(table: Any, keys: list[str]) -> list[tuple[str, pd.Series[Any]]]:
-    if not isinstance(table, pd.DataFrame):
+def _columns(table: Any, keys: list[str]) -> list[tuple[str, Iterable[Any]]]:
+    if not _is_table(table):
         return [("".join(keys), _column(table if len(keys) == 1 else None))]
     if not keys:
         raise DataError(f"name the column that holds the identifiers: one of {', '.join(map(str, table.columns))}")
     for name in keys:
         if name not in table.columns:
             raise DataError(f"there is no column {name!r}; {suggest(name, map(str, table.columns))}")
-        if isinstance(table[name], pd.DataFrame):
+        if _is_table(table[name]):
             raise DataError(f"two columns are called {name!r}; rename one")
     return [(name, table[name]) for name in keys]
 
 
-def _column(cells: Any) -> pd.Series[Any]:
+def _is_table(value: Any) -> bool:
+    """Whether it is pandas' table. Who has one has loaded pandas, which takes longer than all else that is loaded."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(value, pandas.DataFrame)
+
+
+def _column(cells: Any) -> list[Any]:
     """A list, as it is: pandas would make floats of whole numbers with a gap, and refuses lone surrogates."""
     try:
         if isinstance(cells, str | bytes | Mapping | Set):
             raise TypeError
-        return cells if isinstance(cells, pd.Series) else pd.Series(list(cells), dtype=object)
+        return list(cells)
     except (TypeError, ValueError):
         raise DataError("expected a table, or a list of identifiers with one name for what they are") from None
 
 
-def _texts(values: pd.Series[Any], name: str) -> list[str | None]:
+def _texts(cells: Iterable[Any], name: str) -> list[str | None]:
     """Cells as text: 7, 7.0 and '7' are the same, a date is ISO, a gap is None."""
-    return [None if gap else _text(cell, name) for cell, gap in zip(values, values.isna(), strict=True)]
+    return [None if _is_gap(cell) else _text(cell, name) for cell in cells]
+
+
+def _is_gap(cell: Any) -> bool:
+    """None, and numbers and dates that stand for none, which differ from themselves; `pandas.NA` has such a text."""
+    if isinstance(cell, str | int):
+        return False
+    comparable = isinstance(cell, float | Decimal | datetime | np.generic)
+    return cell is None or (comparable and bool(cell != cell))
 
 
 def _text(cell: Any, name: str) -> str | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -32,6 +34,7 @@ T = TypeVar("T")
 PURPOSE = "psi"
 UNNAMED = 'name yourself: party="alice"; or give {name: table, ...} to try it out in one process'
 LONGEST = 100  # bytes of the word for what is compared
+GLANCE = 0.2  # seconds from one look for an interrupt to the next, in a notebook
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,19 +228,49 @@ def complete(work: Coroutine[Any, Any, T]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
-    stop: list[Callable[[], object]] = []
+    return _complete_in_thread(work)
+
+
+def _complete_in_thread(work: Coroutine[Any, Any, T]) -> T:
+    """Runs it in a thread with a loop of its own; an interrupt may come at any moment, also while that starts."""
+    outcome, stop = Future[T](), Future[None]()
+    thread = threading.Thread(target=_run_apart, args=(work, outcome, stop))
+    try:
+        thread.start()
+        return _await(outcome)
+    except KeyboardInterrupt:
+        if outcome.cancel():  # the thread has not begun, and will find that it need not
+            work.close()
+        else:
+            stop.set_result(None)
+            wait([outcome])
+        raise
+
+
+def _run_apart(work: Coroutine[Any, Any, T], outcome: Future[T], stop: Future[None]) -> None:
+    """The thread's side: the work until it ends, or until `stop` is done."""
 
     async def main() -> T:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
-        stop.append(lambda: loop.call_soon_threadsafe(task.cancel))
+
+        def cancel(_: Future[None]) -> None:
+            with suppress(RuntimeError):  # the loop has closed: the work ended in the meantime
+                loop.call_soon_threadsafe(task.cancel)
+
+        stop.add_done_callback(cancel)  # at once, if it is done
         return await work
 
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(asyncio.run, main())
-        try:
-            return running.result()
-        except KeyboardInterrupt:
-            for one in stop:
-                one()
-            raise
+    if not outcome.set_running_or_notify_cancel():
+        return
+    try:
+        outcome.set_result(asyncio.run(main()))
+    except BaseException as error:
+        outcome.set_exception(error)
+
+
+def _await(outcome: Future[T]) -> T:
+    """Its result. A signal that comes just before a wait does not end it, so that waits are short."""
+    while not outcome.done():
+        wait([outcome], timeout=GLANCE)
+    return outcome.result()

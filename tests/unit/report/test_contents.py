@@ -269,17 +269,6 @@ def test_a_run_that_diverged_has_no_place_in_its_cell(tmp_path: Path) -> None:
     assert page["stopped"]
 
 
-def test_privacy_that_was_spent_is_told_and_that_none_was_too(results: tacit.Results, tmp_path: Path) -> None:
-    assert "No run adds noise" in render(results)
-    copy_study(results, tmp_path)
-    lines = [json.loads(line) for line in (results.folder / "history.jsonl").read_text().splitlines()]
-    spent = [{**line, "epsilon": line["round"] / 2, "delta": 1e-5} for line in lines]
-    (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in spent))
-    page = contents(tacit.Results(tmp_path))
-    assert {(row["epsilon"], row["delta"]) for row in page["privacy"]} == {("2", "1e-05")}
-    assert len(page["privacy"]) == len(results.runs)
-
-
 def test_small_local_tests_are_pointed_out_but_not_that_there_are_none(tmp_path: Path) -> None:
     study = {"dataset": "digits", "model": "linear", "rounds": 1, "clients": 4}
     for name, share, said in (("a", 0.1, False), ("b", 0.01, True), ("c", 0.0, False)):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import unicodedata
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -193,7 +194,12 @@ def test_dates_are_iso_wherever_they_come_from() -> None:
 
 
 @pytest.mark.parametrize(
-    "gap", ["", "NA", " NA ", "nan", "<NA>", None, float("nan"), pd.NaT, pd.NA, " \u00a0"], ids=repr
+    "gap",
+    [
+        *("", "NA", " NA ", "nan", "<NA>", None, float("nan"), pd.NaT, pd.NA, " \u00a0"),
+        *(Decimal("NaN"), np.float32("nan"), np.datetime64("NaT"), np.timedelta64("NaT")),
+    ],
+    ids=repr,
 )
 def test_gaps_are_counted_and_no_identifiers(gap: Any) -> None:
     for cells in (["a", gap], pd.Series(["a", gap], dtype=object)):

@@ -197,7 +197,8 @@ def test_a_peer_may_bring_no_more_in_all_attempts_together() -> None:
         Budget(10).spend("alice", "bob", 11)
 
 
-def test_an_interrupt_in_a_notebook_stops_the_work_in_order() -> None:
+@pytest.mark.parametrize("attempt", range(20))  # each interrupt comes at another moment of the start
+def test_an_interrupt_in_a_notebook_stops_the_work_in_order(attempt: int) -> None:
     ended: list[str] = []
 
     async def work() -> None:
