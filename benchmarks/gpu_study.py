@@ -68,8 +68,8 @@ def play(study: Study, data: Dataset) -> tuple[float, dict[str, float], int]:
         start = time.perf_counter()
         simulation = Simulation(group, data, device="cuda")
         spent["set-up: splits, data to the GPU"] += time.perf_counter() - start
-        simulation.gather_replies = timed(simulation.gather_replies, "local training", spent)  # type: ignore[method-assign]
-        simulation._aggregate = timed(simulation._aggregate, "aggregation", spent)  # type: ignore[method-assign]
+        simulation.gather_drafts = timed(simulation.gather_drafts, "local training", spent)  # type: ignore[method-assign]
+        simulation._close = timed(simulation._close, "aggregation", spent)  # type: ignore[method-assign]
         kept, engine.test_runs = engine.test_runs, timed(engine.test_runs, "tests of 15,000 samples a run", spent)
         while simulation.going:
             steps += sum(client["steps"] for record, _ in simulation.play_round() for client in record["clients"])
