@@ -62,7 +62,9 @@ def test_both_forms_of_the_gradient_agree() -> None:
     w = torch.stack([torch.randn(29, dtype=torch.float64, generator=torch.Generator().manual_seed(k)) for k in (1, 2)])
     batch = gather(data.x, data.y, [torch.arange(7), torch.arange(10, 14)])
     none: Rows = {}
-    one, other = (row_gradients(module, form)(w, none, batch) for form in ("loop", "vmap"))  # type: ignore[arg-type]
+    one, other = (
+        row_gradients(module, form)(w, none, batch, torch.zeros(2), torch.zeros(())) for form in ("loop", "vmap")
+    )  # type: ignore[arg-type]
     for name in ("g", "loss", "hits"):
         torch.testing.assert_close(getattr(one, name), getattr(other, name))
 

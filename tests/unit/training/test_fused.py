@@ -20,6 +20,7 @@ from tacit.training.gradients import LoopedGradients
 
 pytest.importorskip("triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+NONE = torch.zeros(0, dtype=torch.int64)  # seeds and steps, which these gradients do not look at
 
 
 def rows_of(module: nn.Module, rows: int) -> Tensor:
@@ -39,8 +40,8 @@ def check(module: nn.Module, shape: tuple[int, ...], counts: tuple[int, ...] = (
     w = rows_of(module, len(counts))
     x = torch.rand(len(counts), max(counts), *shape, generator=draw)
     y = torch.randint(0, 10, x.shape[:2], generator=draw)
-    wanted = LoopedGradients(module)(w, {}, Batch(x, y, counts))
-    found = FusedGradients(network)(w.to(DEVICE), {}, Batch(x.to(DEVICE), y.to(DEVICE), counts))
+    wanted = LoopedGradients(module)(w, {}, Batch(x, y, counts), NONE, NONE)
+    found = FusedGradients(network)(w.to(DEVICE), {}, Batch(x.to(DEVICE), y.to(DEVICE), counts), NONE, NONE)
     for one, other in zip(wanted[:3], found[:3], strict=True):
         assert torch.allclose(one.to(other.dtype), other.cpu(), rtol=1e-5, atol=1e-6)
     answers = network.outputs(w.to(DEVICE), network.pack(x.to(DEVICE))).cpu()
@@ -110,9 +111,9 @@ def test_a_row_has_the_same_bits_in_any_company() -> None:
     gradient, w = FusedGradients(network_of(module, shape)), rows_of(module, 3).to(DEVICE)
     x = torch.rand(3, 4, *shape).to(DEVICE)
     y = torch.randint(0, 10, (3, 4)).to(DEVICE)
-    together = gradient(w, {}, Batch(x, y, (4, 4, 2)))
+    together = gradient(w, {}, Batch(x, y, (4, 4, 2)), NONE, NONE)
     for k, count in enumerate((4, 4, 2)):
-        alone = gradient(w[k : k + 1], {}, Batch(x[k : k + 1], y[k : k + 1], (count,)))
+        alone = gradient(w[k : k + 1], {}, Batch(x[k : k + 1], y[k : k + 1], (count,)), NONE, NONE)
         assert torch.equal(alone.g[0], together.g[k])
 
 
@@ -130,7 +131,7 @@ def test_very_many_samples_are_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(fused, "MOST", 2 * network.widest)
     assert torch.equal(network.outputs(w, x), whole)
     with pytest.raises(StudyError, match="5 samples are too many at once for this model on a GPU; use a batch_size"):
-        FusedGradients(network)(w, {}, Batch(x, torch.zeros(2, 5, dtype=torch.int64), (5, 5), packed=True))
+        FusedGradients(network)(w, {}, Batch(x, torch.zeros(2, 5, dtype=torch.int64), (5, 5), packed=True), NONE, NONE)
 
 
 def test_positions_beyond_a_grid_are_taken_in_larger_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,13 +147,12 @@ def test_numbers_and_soft_targets_have_gradients_too() -> None:
     number = Mlp((7,)).make((5,), 1)
     for one, targets in ((module, soft), (number, torch.rand(2, 4))):
         w = rows_of(one, 2)
-        wanted = LoopedGradients(one)(w, {}, Batch(x, targets, (4, 3)))
-        found = FusedGradients(network_of(one, (5,)))(w.to(DEVICE), {}, Batch(x.to(DEVICE), targets.to(DEVICE), (4, 3)))
+        wanted = LoopedGradients(one)(w, {}, Batch(x, targets, (4, 3)), NONE, NONE)
+        found = FusedGradients(network_of(one, (5,)))(
+            w.to(DEVICE), {}, Batch(x.to(DEVICE), targets.to(DEVICE), (4, 3)), NONE, NONE
+        )
         assert torch.allclose(wanted.g, found.g.cpu(), rtol=1e-5, atol=1e-6)
         assert torch.allclose(wanted.hits.float(), found.hits.cpu(), rtol=1e-5)
-
-
-NONE = torch.zeros(0, dtype=torch.int64)  # seeds and steps, which these gradients do not look at
 
 
 @pytest.mark.parametrize("soft", [False, True])
@@ -197,7 +197,7 @@ def test_a_row_that_has_diverged_stays_so() -> None:
     w = rows_of(module, 2)
     w[1, 0] = float("nan")
     batch = Batch(torch.rand(2, 3, *shape).to(DEVICE), torch.zeros(2, 3, dtype=torch.int64).to(DEVICE), (3, 3))
-    found = FusedGradients(network_of(module, shape))(w.to(DEVICE), {}, batch)
+    found = FusedGradients(network_of(module, shape))(w.to(DEVICE), {}, batch, NONE, NONE)
     assert found.loss[0].isfinite().all()
     assert found.loss[1].isnan().all()
 

@@ -13,6 +13,8 @@ from tacit.training.channels import kernels, turn
 from tacit.training.evaluation import evaluate
 from tacit.training.gradients import row_gradients
 
+NONE = torch.zeros(0, dtype=torch.int64)  # seeds and steps, which these gradients do not look at
+
 
 class Forgetful(nn.Linear):
     """Clears its gradients as it runs."""
@@ -73,7 +75,7 @@ def rows_of(module: nn.Module, count: int = 2) -> tuple[Tensor, dict[str, Tensor
 def test_a_rows_gradient_is_that_of_the_module_with_its_parameters(name: str, dtype: torch.dtype) -> None:
     module, data = made(name, dtype), batch(dtype)
     w, buffers = rows_of(module)
-    found = row_gradients(module)(w, buffers, data)
+    found = row_gradients(module)(w, buffers, data, NONE, NONE)
     layout = Layout.of(module)
     for k in range(2):
         layout.load(module, w[k], {name: value[k] for name, value in buffers.items()})
@@ -88,21 +90,21 @@ def test_a_rows_gradient_is_that_of_the_module_with_its_parameters(name: str, dt
 def test_a_row_has_the_same_bits_alone_and_in_company(name: str) -> None:
     module, data = made(name, torch.float32), batch(torch.float32)
     w, buffers = rows_of(module)
-    together = row_gradients(module)(w, buffers, data)
+    together = row_gradients(module)(w, buffers, data, NONE, NONE)
     for k in range(2):
         one = Batch(data.x[k : k + 1], data.y[k : k + 1], data.counts[:1])
         own = {name: value[k : k + 1] for name, value in buffers.items()}
-        assert torch.equal(row_gradients(module)(w[k : k + 1], own, one).g, together.g[k : k + 1])
+        assert torch.equal(row_gradients(module)(w[k : k + 1], own, one, NONE, NONE).g, together.g[k : k + 1])
 
 
 @pytest.mark.parametrize("name", list(MODULES))
 def test_the_next_step_changes_nothing_that_an_earlier_one_gave_or_took(name: str) -> None:
     module, data = made(name, torch.float32), batch(torch.float32, rows=1)
     gradient, (w, buffers) = row_gradients(module), rows_of(module, 1)
-    first = gradient(w, buffers, data)
+    first = gradient(w, buffers, data, NONE, NONE)
     held = [w, *buffers.values(), first.g, first.loss, first.hits, *first.buffers.values()]
     copies = [value.clone() for value in held]
-    gradient(w - first.g, first.buffers, data)
+    gradient(w - first.g, first.buffers, data, NONE, NONE)
     assert all(torch.equal(a, b) for a, b in zip(held, copies, strict=True))
 
 
@@ -110,7 +112,7 @@ def test_the_module_that_was_given_keeps_its_memory_format_and_its_gradients() -
     module = made("convolutions", torch.float32)
     strides = [p.stride() for p in module.parameters()]
     w, buffers = rows_of(module, 1)
-    row_gradients(module)(w, buffers, batch(torch.float32, rows=1))
+    row_gradients(module)(w, buffers, batch(torch.float32, rows=1), NONE, NONE)
     assert [p.stride() for p in module.parameters()] == strides
     assert all(p.grad is None for p in module.parameters())
 

@@ -21,6 +21,7 @@ from tacit.training.trainer import Trained
 
 torch.manual_seed(0)
 X, Y = torch.randn(50, 6, dtype=torch.float64), torch.randint(0, 3, (50,))
+NONE = torch.zeros(0, dtype=torch.int64)  # seeds and steps, which these gradients do not look at
 
 
 def mlp() -> nn.Module:
@@ -107,7 +108,7 @@ def test_padding_never_reaches_the_gradient() -> None:
     spoiled.y[1, 2:] = mlp()(spoiled.x[1, 2:]).argmax(1)  # each of them would be a hit
     w = Layout.of(mlp()).flatten(mlp()).repeat(2, 1)
     for form in ("loop", "vmap"):
-        clean, dirty = (row_gradients(mlp(), form)(w, {}, one) for one in (batch, spoiled))  # type: ignore[arg-type]
+        clean, dirty = (row_gradients(mlp(), form)(w, {}, one, NONE, NONE) for one in (batch, spoiled))  # type: ignore[arg-type]
         assert torch.equal(clean.g, dirty.g)
         assert torch.equal(clean.loss, dirty.loss)
         assert torch.equal(clean.hits, dirty.hits)
