@@ -2,8 +2,9 @@
 
 Philox4x32-10 (Salmon, Moraes, Dror, Shaw, 2011), a counter-based generator: nothing is stored between two calls, and a
 row's numbers do not depend on the other rows. Noise, dropout and augmentation take a `stream` each, so that they share
-no numbers. To have the same bits everywhere, floats are made with + - * / and sqrt in double precision only, each an
-operation of its own, which IEEE 754 rounds the same way on any device; so there is also a logarithm here.
+no numbers. To have the same bits everywhere, floats are made with + - * / in double precision only, each an operation of
+its own, which IEEE 754 rounds the same way on any device; so there are a logarithm and a root here, since torch's own
+differ from device to device in the last digit.
 
 >>> seeds, step = torch.tensor([7, 8]), torch.tensor(0)
 >>> normals(seeds, step, 3).shape
@@ -139,7 +140,7 @@ def quantiles(u: Tensor) -> Tensor:
 def _outer(u: Tensor) -> Tensor:
     """The quantiles in the tails."""
     below = u < 0.5
-    r = logarithm(torch.where(below, u, 1 - u)).neg_().sqrt_()
+    r = root(logarithm(torch.where(below, u, 1 - u)).neg_())
     far = r > NEAR
     size = torch.where(far, _ratio(FAR, r - NEAR), _ratio(TAIL, r - 1.6))
     return torch.where(below, -size, size)
@@ -166,6 +167,18 @@ SERIES = (
 )  # fmt: skip
 MANTISSA, HALF = (1 << 52) - 1, 0x3FE << 52
 ROOT_HALF = 0.7071067811865476
+HERON = 5  # steps of the root
+
+
+def root(x: Tensor) -> Tensor:
+    """The square root of normal float64 above 0, to the last digit or the one before: Heron's steps, all divisions.
+
+    They start at half the exponent, which the bits of a float give to 4 %; every step doubles the digits.
+    """
+    start = ((x.contiguous().view(torch.int64) >> 1) + (0x3FF << 51)).view(torch.float64)
+    for _ in range(HERON):
+        start = (start + x / start).mul_(0.5)
+    return start
 
 
 def logarithm(x: Tensor) -> Tensor:
