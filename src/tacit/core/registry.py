@@ -61,6 +61,11 @@ class Registered(ABC):
             cls.members[name] = cls
         cls.name = name or cls.__name__
 
+    @property
+    def calls(self) -> str | None:
+        """The import path of code of the user's own that it calls, beside its own class."""
+        return None
+
     @classmethod
     def known(cls) -> dict[str, type[Self]]:
         """The family's members by name, in alphabetical order."""

@@ -112,6 +112,8 @@ def cannot_travel(runs: Sequence[Named]) -> str | None:
             return path
         if isinstance(part, Imported) and isinstance(recall(part.path), nn.Module):
             return part.path  # its weights are those of this process
+        if part.calls and part.calls.startswith("__main__:"):
+            return part.calls
     return None
 
 

@@ -105,6 +105,10 @@ class Imported(Model, name="module"):
     path: str
     arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
+    @property
+    def calls(self) -> str | None:
+        return self.path
+
     def make(self, shape: Sequence[int], classes: int) -> nn.Module:
         found = recall(self.path)
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tacit.core.registry import Registered
-from tacit.models.model import Imported
 from tacit.study.run import Run
 
 Named = tuple[str, Run]  # a run and its id
@@ -14,8 +13,8 @@ Named = tuple[str, Run]  # a run and its id
 def guests_of(runs: Sequence[Named]) -> list[str]:
     """The methods and models of these runs that are the user's own, by import path."""
     methods = [f"{type(part).__module__}:{type(part).__qualname__}" for part in parts_of(runs)]
-    modules = [run.model.path for _, run in runs if isinstance(run.model, Imported)]
-    return list(dict.fromkeys([name for name in methods if not name.startswith("tacit.")] + modules))
+    called = [part.calls for part in parts_of(runs) if part.calls]
+    return list(dict.fromkeys([name for name in methods if not name.startswith("tacit.")] + called))
 
 
 def parts_of(runs: Sequence[Named]) -> list[Registered]:

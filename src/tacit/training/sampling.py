@@ -28,6 +28,7 @@ class Sampling(Registered, family="samplings", home="tacit.training.sampling"):
     """Base of the ways to draw batches."""
 
     fixed_sizes: ClassVar[bool] = False  # of batches: batch_size and, at the end of a pass, what is left
+    free: ClassVar[bool] = False  # it need not go by the epochs and the batch size that it is given
 
     @abstractmethod
     def batches(
@@ -91,6 +92,11 @@ class Function(Sampling, name="function"):
     """
 
     path: str
+    free: ClassVar[bool] = True
+
+    @property
+    def calls(self) -> str | None:
+        return self.path
 
     def batches(
         self, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator

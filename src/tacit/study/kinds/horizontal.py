@@ -58,6 +58,7 @@ class HorizontalRun(Run, kind="horizontal"):
         self.algorithm.check_clients(self.clients)
         self._check_wire()
         self._check_sum()
+        self._check_sampling()
         self._check_server_data()
         self._check_distillation()
         self._check_single_messages()
@@ -187,6 +188,13 @@ class HorizontalRun(Run, kind="horizontal"):
             raise StudyError(
                 f"missing: zero needs the size of a client that did not reply, and behind {name} the server knows no"
                 " single client's; use missing: left_out"
+            )
+
+    def _check_sampling(self) -> None:
+        if self.algorithm.local_work and self.sampling.free:
+            raise StudyError(
+                f"{self.algorithm.name} fixes its local work, and sampling: {self.sampling.name} draws as it likes;"
+                " use sampling: epochs, or another algorithm"
             )
 
     def _check_server_data(self) -> None:
