@@ -51,10 +51,8 @@ def run_command(
 
     STUDY.yaml is a study file, without one it is the built-in study; key=value changes a setting, as in rounds=5.
     """
-    import tacit
     from tacit.cli.progress import display
     from tacit.report.plots import write_figures
-    from tacit.training.memory import keep_freed_memory
 
     screen = display(quiet=quiet)
     options: dict[str, Any] = {"data": data, "device": device, "workers": workers, "threads": threads}
@@ -67,10 +65,8 @@ def run_command(
             if plan:
                 _show_plan(study or resume, options, as_json=as_json)  # type: ignore[arg-type]
                 return
-            keep_freed_memory()
             with screen:
-                options["on_event"] = screen.on_event
-                results = tacit.resume(resume, **options) if resume else tacit.run(study, out, **options)  # type: ignore[arg-type]
+                results = _play(study or resume, out, options | {"on_event": screen.on_event})  # type: ignore[arg-type]
     except KeyboardInterrupt as error:
         where = f"; go on with: tacit run --resume {shlex.quote(screen.folder)}" if screen.folder else ""
         print(f"stopped{where}", file=sys.stderr)
@@ -80,6 +76,17 @@ def run_command(
         typer.echo(json.dumps(_summary(results), indent=2))
     elif not quiet:
         _show(results)
+
+
+def _play(study: Study | Path, out: Path | None, options: dict[str, Any]) -> Results:
+    """Runs a study, or goes on with the one in a folder. The process is our own, so it may keep freed memory."""
+    import tacit
+    from tacit.training.memory import keep_freed_memory
+
+    keep_freed_memory()
+    if isinstance(study, Path):
+        return tacit.resume(study, **options)
+    return tacit.run(study, out, **options)
 
 
 def _show_plan(study: Study | Path, options: dict[str, Any], *, as_json: bool) -> None:
