@@ -11,13 +11,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "tacit"
 FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
-
-
 MODULES = {".".join(("tacit", *path.relative_to(SOURCE).with_suffix("").parts)): path for path in FILES}
-BEING_REBUILT = {  # known cycles, until rounds/ is free of the simulation
-    *("tacit.rounds.client", "tacit.rounds.inbox", "tacit.rounds.server"),
-    *("tacit.simulation.metrics", "tacit.simulation.simulation", "tacit.simulation.testing"),
-}
 
 
 def imports_of(path: Path) -> set[str]:
@@ -86,8 +80,6 @@ def test_folders_are_nouns_from_the_field() -> None:
 
 def test_modules_do_not_import_each_other_in_a_circle() -> None:
     graph = {name: imports_of(path) - {name} for name, path in MODULES.items()}
-    for name in BEING_REBUILT:
-        graph[name] -= BEING_REBUILT
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -117,10 +109,23 @@ def test_algorithms_know_no_single_split() -> None:
 
 
 def test_only_a_kinds_own_files_ask_which_kind_a_run_is() -> None:
-    own = ("study/kinds/", "simulation/fusion.py", "simulation/kinds/")
+    own = ("study/kinds/", "simulation/kinds/")
     for path, tree in TREES.items():
         if path.relative_to(SOURCE).as_posix().startswith(own):
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and node.attr in ("fusion", "centralised"):
                 pytest.fail(f"{path}:{node.lineno} reads .{node.attr} of a run")
+
+
+def test_private_names_of_torch_are_looked_up_in_one_module() -> None:
+    for path, tree in TREES.items():
+        if path == SOURCE / "core" / "torch_private.py":
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+                private = [alias.name for alias in node.names if alias.name.startswith("_")]
+                assert not private, f"{path}:{node.lineno} imports {private} of torch"
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
+                public = not node.attr.startswith("_") or node.attr.startswith("__")
+                assert public, f"{path}:{node.lineno} uses torch.{node.attr}"

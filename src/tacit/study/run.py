@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from tacit.core.errors import StudyError
 from tacit.core.registry import Registered
+from tacit.core.torch_private import is_batch_norm
 from tacit.data.dataset import Dataset
 from tacit.data.datasets import Source
 from tacit.data.splits.split import Split
@@ -219,7 +219,7 @@ def check_share(name: str, value: float) -> None:
 
 def has_batch_statistics(module: nn.Module) -> bool:
     """Whether the model normalises by its batches, of which one sample has no statistics."""
-    return any(isinstance(layer, _BatchNorm) for layer in module.modules())
+    return any(map(is_batch_norm, module.modules()))
 
 
 def leaves_one_over(samples: int, batch_size: int) -> bool:

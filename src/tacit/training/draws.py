@@ -2,9 +2,9 @@
 
 Philox4x32-10 (Salmon, Moraes, Dror, Shaw, 2011), a counter-based generator: nothing is stored between two calls, and a
 row's numbers do not depend on the other rows. Noise, dropout and augmentation take a `stream` each, so that they share
-no numbers. To have the same bits everywhere, floats are made with + - * / in double precision only, each an operation of
-its own, which IEEE 754 rounds the same way on any device; so there are a logarithm and a root here, since torch's own
-differ from device to device in the last digit.
+no numbers. To have the same bits everywhere, floats are made with + - * / in double precision only, each an operation
+of its own, which IEEE 754 rounds the same way on any device; so there are a logarithm and a root here, since torch's
+own differ from device to device in the last digit.
 
 >>> seeds, step = torch.tensor([7, 8]), torch.tensor(0)
 >>> normals(seeds, step, 3).shape

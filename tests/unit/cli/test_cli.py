@@ -102,7 +102,7 @@ def test_list_shows_what_the_registry_holds(tmp_path: Path) -> None:
     found = json.loads(tacit("list", "--json", cwd=tmp_path).stdout)
     assert {"algorithms", "splits", "datasets", "models", "optimisers", "combiners", "selections"} <= set(found)
     assert {"name", "summary", "settings", "choices"} == set(found["algorithms"][0])
-    assert tacit("list", "stages", "--quiet", cwd=tmp_path).stdout == "quantise\ntop_k\n"
+    assert tacit("list", "stages", "--quiet", cwd=tmp_path).stdout == "quantise\nsum\ntop_k\n"
     shown = tacit("list", "algorithms", cwd=tmp_path).stdout
     assert "weights=samples|uniform" in shown
     assert "v_init=null" in shown

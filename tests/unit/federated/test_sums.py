@@ -146,16 +146,15 @@ def test_attackers_that_need_to_see_others_are_refused_and_the_rest_attack(name:
     assert not torch.equal(honest.states[0].server["x"], attacked.states[0].server["x"])
 
 
-@dataclass(frozen=True)
-class Peeking(Attackers, name="peeking"):
-    """Of a user who forgot to declare that it sees others."""
-
-    def lie(self, mine: Any, others: Any, draw: Any) -> Any:
-        assert len(others) == 0, "behind a sum nobody sees the others"
-        return -mine
-
-
 def test_behind_a_sum_an_attacker_sees_nobody_whatever_it_declares() -> None:
+    @dataclass(frozen=True)
+    class Peeking(Attackers, name="peeking"):
+        """Of a user who forgot to declare that it sees others."""
+
+        def lie(self, mine: Any, others: Any, draw: Any) -> Any:
+            assert len(others) == 0, "behind a sum nobody sees the others"
+            return -mine
+
     try:
         simulate(tiny_dataset(), wire=["sum"], attackers=Peeking())
     finally:

@@ -44,6 +44,10 @@ def an_engine(folder: Path | None) -> Simulation:
     return Simulation([("one", run)], tiny_dataset(120), folder=folder)
 
 
+def restore(engine: Simulation, saved: list[dict[str, Any]]) -> None:
+    engine.states[0].restore(saved[0])
+
+
 def assert_equal_states(one: RunState, other: RunState) -> None:
     torch.testing.assert_close(dict(one.server), dict(other.server), rtol=0, atol=0)
     for mine, theirs in ((one.memory, other.memory), (one.wire_memory, other.wire_memory)):
@@ -109,7 +113,7 @@ def test_whatever_is_stopped_when_the_next_rounds_are_the_same(
         elif action == "crash":
             engine = an_engine(folder / "memories")
             if file.exists():
-                engine.restore(checkpoint.load(file)["states"])
+                restore(engine, checkpoint.load(file)["states"])
         latest = action if action in ("write", "save", "crash") else latest
     whole = an_engine(None)
     while whole.states[0].round < engine.states[0].round:
@@ -139,7 +143,7 @@ def test_without_a_checkpoint_nothing_that_the_last_one_needs_is_written_over(tm
     for _ in range(10):
         list(engine.play_round())
     again = an_engine(tmp_path / "memories")
-    again.restore(saved)
+    restore(again, saved)
     torch.testing.assert_close(dict(again.states[0].memory), held, rtol=0, atol=0)
 
 
@@ -156,7 +160,7 @@ def test_news_of_a_checkpoint_may_come_late(tmp_path: Path, tiny_limit: None, la
     for _ in range(6):
         list(engine.play_round())
     again = an_engine(tmp_path / "memories")
-    again.restore(saved)
+    restore(again, saved)
     store = again.states[0].stores[0]
     torch.testing.assert_close(dict(store), held, rtol=0, atol=0)
     size = store.file.count
@@ -185,7 +189,7 @@ def test_a_whole_state_travels_without_its_files(tmp_path: Path, monkeypatch: py
     for limit, folder in ((0, tmp_path / "there"), (0, None), (2**40, None)):
         monkeypatch.setattr(memories, "IN_MEMORY", limit)
         other = an_engine(folder)
-        other.restore(saved)
+        restore(other, saved)
         for _ in range(2):
             list(other.play_round())
         assert_equal_states(other.states[0], whole.states[0])
@@ -197,13 +201,13 @@ def test_lost_files_are_named(tmp_path: Path, tiny_limit: None) -> None:
     list(engine.play_round())
     saved = engine.saved()
     with pytest.raises(DataError, match="resume it there"):
-        an_engine(None).restore(saved)
+        restore(an_engine(None), saved)
     with pytest.raises(DataError, match=r"one-memory\.bin has lost clients' memories since the checkpoint"):
-        an_engine(tmp_path / "elsewhere").restore(saved)
+        restore(an_engine(tmp_path / "elsewhere"), saved)
     path = tmp_path / "memories" / "one-memory.bin"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(DataError, match=r"one-memory\.bin has lost clients' memories since the checkpoint"):
-        an_engine(tmp_path / "memories").restore(saved)
+        restore(an_engine(tmp_path / "memories"), saved)
 
 
 @pytest.mark.parametrize("rounds", [1, 5, 9])
