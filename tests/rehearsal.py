@@ -23,7 +23,7 @@ from tacit.core.rows import pick
 from tacit.core.vectors import Layout
 from tacit.models.model import make_module
 from tacit.rounds.client import Memory, Reply, Seat, plan_batches, take_part
-from tacit.rounds.server import ServerState, broadcast, close_round
+from tacit.rounds.server import ServerState, broadcast, close_round, expected_form
 from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.study.study import Study
 from tacit.training.batches import Samples
@@ -112,6 +112,7 @@ class Coordinator:
         x = layout.flatten(module)
         self.state = ServerState(self.run.algorithm.server_init(x, self.run.clients), layout.copy_buffers(module))
         self.accepted = [-1] * self.run.clients
+        self.refused: list[str] = []
 
     @property
     def chosen(self) -> list[int]:
@@ -129,8 +130,11 @@ class Coordinator:
 
     def close(self, replies: Sequence[bytes]) -> tuple[int, ...]:
         """Ends the round with these replies; the clients whose replies count."""
-        end = close_round(self.run, self.state, [read_reply(data) for data in replies], everyone=self.everyone)
+        form = expected_form(self.run, self.state)
+        arrived = [read_reply(data) for data in replies]
+        end = close_round(self.run, self.state, arrived, form=form, everyone=self.everyone)
         assert end.state is not None
+        self.refused += [why for _, why in end.refused]
         for client in end.accepted:
             self.accepted[client] = self.state.round
         self.state = end.state

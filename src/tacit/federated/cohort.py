@@ -81,7 +81,8 @@ class Cohort:
         return self.messages[name]
 
 
-WEIGHT, LOSS, TOTAL = ":weight", ":loss", ":total "  # what clients add to a message that will be summed
+RESERVED = ":"  # begins the names of what clients add to a message that will be summed
+WEIGHT, LOSS, TOTAL = ":weight", ":loss", ":total "
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,11 @@ class SummedCohort:
     population: int
     everyone: float
     weighting: Literal["samples", "uniform"] = "samples"
+
+    @property
+    def weighs(self) -> bool:
+        """Whether the clients' weights add up to anything: a mean needs that."""
+        return 0 < float(self.sums[WEIGHT]) < float("inf")
 
     @property
     def share(self) -> float:

@@ -24,17 +24,18 @@ from tacit.core.seeds import derive, generator
 from tacit.core.vectors import pack
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.client_side import client_class
-from tacit.federated.cohort import weighted
-from tacit.federated.wire.stage import BUFFERS, message_bytes, rows_of
+from tacit.federated.cohort import RESERVED, weighted
+from tacit.federated.wire.stage import BUFFERS, message_bytes
 from tacit.rounds.inbox import stacked
 from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.training.batches import Batches
 from tacit.training.optimisers import Optimiser
 from tacit.training.row_trainer import RowTrainer
 from tacit.training.sampling import Epochs
-from tacit.training.trainer import Trained
+from tacit.training.trainer import Trained, begin_work
 
 PLAIN_PASSES = Epochs()
+Figures = tuple[int, float | None, float | None]  # a client's steps, and its loss and hits where it saw any sample
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Draft:
     steps: Tensor
     loss: Tensor
     hits: Tensor  # the share of hits, or the mean squared error
-    figures: tuple[int, float, float] = (0, 0.0, 0.0)  # steps, loss and hits as numbers
+    figures: Figures = (0, None, None)
     honest: bool = True  # the memory follows what arrives; a liar's does not
 
 
@@ -104,7 +105,7 @@ class Finished:
 
     reply: Reply
     memory: Memory  # to be kept once the reply is accepted
-    figures: tuple[int, float, float]
+    figures: Figures
     bytes: int  # of the reply
 
     @property
@@ -180,18 +181,39 @@ def finish(started: Started) -> list[Draft | None]:
     """What the clients would send, once the work is done; of one without a step, nothing."""
     trained = started.trained
     message, memory = started.view.finish(trained.w, trained.sent, trained.mine, trained.work)
-    if taken := set(BUFFERS) & message.keys():
-        raise StudyError(f"a message has no entry {taken.pop()!r} of its own: that name is the model's buffers'")
-    message = {**message, **pack(trained.buffers)}
-    seen = trained.seen.clamp(min=1)  # a client whose batches were all empty has no loss
+    message = with_buffers(message, trained.buffers)
+    seen = trained.seen.clamp(min=1)
     loss, hits, work = trained.loss / seen, trained.hits / seen, trained.work
     together = Draft(-1, message, memory, work.samples, work.steps, loss, hits)
-    figures = torch.cat([loss, hits], 1).tolist()
+    numbers = torch.cat([trained.seen, loss, hits], 1).tolist()
     drafts: list[Draft | None] = []
-    for row, (seat, steps, pair) in enumerate(zip(started.seats, started.steps, figures, strict=True)):
+    for row, (seat, steps) in enumerate(zip(started.seats, started.steps, strict=True)):
         draft = pick(together, slice(row, row + 1)) if len(started.seats) > 1 else together
-        drafts.append(replace(draft, client=seat.client, figures=(steps, *pair)) if steps else None)
+        count, mean_loss, mean_hits = numbers[row]
+        figures: Figures = (steps, mean_loss, mean_hits) if count else (steps, None, None)  # all batches were empty
+        drafts.append(replace(draft, client=seat.client, figures=figures) if steps else None)
     return drafts
+
+
+def with_buffers(message: Rows, buffers: Rows) -> Rows:
+    """A method's message together with the model's buffers, whose names are not for the method."""
+    for name in message:
+        if name in BUFFERS or name.startswith(RESERVED):
+            raise StudyError(f"a message has no entry {name!r} of its own: that name has a meaning on the wire")
+    return {**message, **pack(buffers)}
+
+
+def example_reply(run: HorizontalRun, sent: Rows, buffers: Rows) -> Reply:
+    """A reply by a client that has changed nothing: all replies of the run have its form. `sent` is one row."""
+    view = client_view([run.algorithm], sent["x"])
+    memory = view.client_init(sent["x"])
+    w, next_memory, begun = view.begin(sent, memory)
+    one = w.new_ones(1, 1)
+    work = begin_work(w, scheduled([(run, 0)], w), begun, samples=one, epochs=one, full_gradient=torch.zeros_like(w))
+    message, next_memory = view.finish(w, sent, next_memory, replace(work, steps=one))
+    draft = Draft(0, with_buffers(message, pick(buffers, None)), next_memory, one, one, one, one)
+    (finished,) = transmit(run, 0, [draft], lambda _: Memory(memory))
+    return finished.reply
 
 
 def transmit(
@@ -237,7 +259,7 @@ class _Crossing:
         arrived = travelling
         for stage in reversed(readable):
             arrived = stage.server(arrived)
-        arrived = {name: arrived[name] + self.debts.get(name, 0) for name in rows_of(message)}
+        arrived = {name: rows + self.debts.get(name, 0) for name, rows in arrived.items()}
         if self.summed:
             self.entering = self._weighted({**passing, **travelling})
             return self._through(len(readable), self.entering), arrived
@@ -257,11 +279,14 @@ class _Crossing:
         old = join([self._stage_memory(place, row, message) for row in range(len(self.drafts))])
         clients = [draft.client for draft in self.drafts]
         seeds = [derive(self.run.seed, "wire", place, client, self.round) for client in clients]
+        before = message.keys()
         message, new = stage.client(message, old, seeds)
+        if lost := sorted(before - message.keys()):
+            raise StudyError(f"the stage {stage.name} leaves out {lost[0]!r}: entries keep their names on the wire")
         self.kept |= {f"{place} {name}": rows for name, rows in new.items()}
-        before, after = stage.owed(old), stage.owed(new)
-        for name, rows in after.items():
-            self.debts[name] = self.debts.get(name, 0) + (rows - before[name])
+        owed_before = stage.owed(old)
+        for name, rows in stage.owed(new).items():
+            self.debts[name] = self.debts.get(name, 0) + (rows - owed_before[name])
         return message
 
     def _stage_memory(self, place: int, row: int, message: Rows) -> Rows:

@@ -6,7 +6,6 @@ sums, one sum of them. What it accepted it says; the clients keep their memories
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -20,10 +19,12 @@ from tacit.core.vectors import pack, unpack
 from tacit.federated.algorithm import Server
 from tacit.federated.cohort import LOSS, TOTAL, WEIGHT, Cohort, SummedCohort, in_order
 from tacit.federated.wire.stage import BUFFERS, Stage
-from tacit.rounds.client import Reply
+from tacit.rounds.client import Reply, example_reply
 from tacit.rounds.inbox import stacked
 from tacit.study.kinds.horizontal import HorizontalRun
 
+COLUMNS = ("samples", "steps", "loss")  # of a reply, unless the server sees sums only
+Form = tuple[str, ...]  # a reply's entries and columns, with their shapes and types
 Losses = Callable[[Tensor, int], Tensor]  # dx rows (K, P), sample size -> loss (K, 1)
 
 
@@ -63,22 +64,37 @@ def broadcast(run: HorizontalRun, server: Server, client: int) -> Rows:
     return {name: torch.as_tensor(value).to(x).reshape(1, -1) for name, value in entries.items()}
 
 
+def expected_form(run: HorizontalRun, state: ServerState) -> Form:
+    """The form of every reply of this run, which a server knows before the first one arrives."""
+    client = run.participants(state.round)[0]
+    return form_of(example_reply(run, broadcast(run, state.server, client), state.buffers))
+
+
+def form_of(reply: Reply) -> Form:
+    """What a reply consists of."""
+    columns = {f"the column {name}": getattr(reply, name) for name in COLUMNS}
+    tensors = {**reply.message, **{name: value for name, value in columns.items() if value is not None}}
+    return tuple(_described(name, tensors[name]) for name in sorted(tensors))
+
+
 def close_round(
     run: HorizontalRun,
     before: ServerState,
     replies: Sequence[Reply],
     *,
+    form: Form,
     everyone: float,
     missing: Mapping[int, int] | None = None,
     aid: Aid | None = None,
 ) -> RoundEnd:
-    """Makes the next state of the replies.
+    """Makes the next state of the replies that have this form; others are refused, and count as silent.
 
     `everyone` is how many training samples all clients have; `missing` names the chosen clients that did not reply,
     with how many samples they have.
     """
-    missing = missing or {}
-    replies, refused = validate(run, before.round, replies)
+    replies, refused = validate(run, before.round, replies, form)
+    replied = {reply.client for reply in replies}
+    missing = {client: size for client, size in (missing or {}).items() if client not in replied}
     votes = len(replies)
     if run.missing == "zero":  # a silent client counts as one that changes nothing
         votes += len(missing)
@@ -86,6 +102,8 @@ def close_round(
         unchanged = replace(before, round=before.round + 1)
         return RoundEnd(unchanged, enough=False, refused=refused)
     cohort = _gathered(run, before, replies, everyone, missing, aid)
+    if isinstance(cohort, SummedCohort) and not cohort.weighs:
+        return RoundEnd(replace(before, round=before.round + 1), enough=False, refused=refused)
     server = run.algorithm.aggregate(before.server, cohort)
     _check_server(run, server, before.server["x"])
     after = ServerState(server, _mean_buffers(cohort, before.buffers), before.round + 1)
@@ -99,25 +117,52 @@ def close_round(
 
 
 def validate(
-    run: HorizontalRun, round: int, replies: Sequence[Reply]
+    run: HorizontalRun, round: int, replies: Sequence[Reply], form: Form
 ) -> tuple[list[Reply], tuple[tuple[Reply, str], ...]]:
-    """The replies that count, by client, each one's first; and the others, with what is wrong with them."""
-    signatures = Counter(_signature(reply) for reply in replies if reply.round == round)
-    usual = signatures.most_common(1)[0][0] if signatures else ()
+    """The replies that count, by client, each one's first; and the others, with what is wrong with them.
+
+    Whether their numbers are finite is not asked here: robust rules withstand such rows, and a model that diverges is
+    told from one client that fails by whoever runs the study.
+    """
+    chosen = set(run.participants(round))
     sound: dict[int, Reply] = {}
     refused = []
     for reply in replies:
-        if reply.round != round:
-            refused.append((reply, f"it is of round {reply.round + 1}, and this is round {round + 1}"))
-        elif not 0 <= reply.client < run.clients:
-            refused.append((reply, f"there are {run.clients} clients, from 0"))
-        elif reply.client in sound:
-            refused.append((reply, "this client has replied before"))
-        elif _signature(reply) != usual:
-            refused.append((reply, f"it holds {_signature(reply)}, and those of others {usual}"))
-        else:
+        flaw = _flaw(reply, round, chosen, form)
+        if flaw is None and reply.client in sound:
+            flaw = "this client has replied before"
+        if flaw is None:
             sound[reply.client] = reply
+        else:
+            refused.append((reply, flaw))
     return [sound[client] for client in sorted(sound)], tuple(refused)
+
+
+def _flaw(reply: Reply, round: int, chosen: set[int], form: Form) -> str | None:
+    """What is wrong with a reply by itself."""
+    if reply.round != round:
+        return f"it is of round {reply.round + 1}, and this is round {round + 1}"
+    if reply.client not in chosen:
+        return "this client was not chosen for the round"
+    given = form_of(reply)
+    if given != form:
+        return f"expected {_listed(form, given)}, got {_listed(given, form)}"
+    for name in ("samples", "steps"):
+        column = getattr(reply, name)
+        if column is not None and not 0 < float(column) < float("inf"):
+            return f"expected {name} above 0, got {float(column):g}"
+    return None
+
+
+def _listed(form: Form, other: Form) -> str:
+    """What one form has and another has not."""
+    return ", ".join(entry for entry in form if entry not in other) or "nothing more"
+
+
+def _described(name: str, value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return f"{name} ({type(value).__name__})"
+    return f"{name} {tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
 
 
 def projected(server: Server, radius: float | None) -> Server:
@@ -142,7 +187,7 @@ def _gathered(
         sums = _received_sums(run.wire, messages)
         return SummedCohort(sums, ids, run.clients, everyone, run.algorithm.weights)
     messages = _received(run.wire, messages)
-    samples, steps, losses = (_column(replies, name) for name in ("samples", "steps", "loss"))
+    samples, steps, losses = (_column(replies, name) for name in COLUMNS)
     columns = [samples, steps, losses]
     if run.missing == "zero" and missing:
         messages, columns = _with_nothing(run, state, messages, columns, missing)
@@ -226,14 +271,6 @@ def _check_server(run: HorizontalRun, server: Any, x: Tensor) -> None:
 def _is_finite(state: ServerState) -> bool:
     values = [*state.server.values(), *state.buffers.values()]
     return all(bool(torch.isfinite(value).all()) for value in values if isinstance(value, Tensor))
-
-
-def _signature(reply: Reply) -> tuple[str, ...]:
-    """What a reply consists of: its entries with their shapes and types."""
-    return tuple(
-        f"{name} {tuple(rows.shape)} {str(rows.dtype).removeprefix('torch.')}"
-        for name, rows in sorted(reply.message.items())
-    )
 
 
 def _column(replies: Sequence[Reply], name: str) -> Tensor:

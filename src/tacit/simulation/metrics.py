@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tacit.core.rows import Rows
 from tacit.data.dataset import Dataset
-from tacit.rounds.client import personal_model
+from tacit.rounds.client import Figures, personal_model
 from tacit.rounds.server import broadcast
 from tacit.simulation.state import Pool, RunState
 from tacit.study.tested import tested_clients
@@ -22,8 +22,8 @@ from tacit.training.row_trainer import RowTrainer
 
 Test = tuple[float | None, float | None]  # a client's loss and score on its local test
 Tests = Sequence[Test]
-Figures = tuple[Tensor, Tensor]  # each sample's loss and hit
-Work = dict[int, tuple[int, float, float]]  # of every client that replied: its steps, loss and hits
+Answers = tuple[Tensor, Tensor]  # each sample's loss and hit
+Work = dict[int, Figures]  # of every client that replied
 NOBODY = torch.zeros(0, dtype=torch.int64)
 
 
@@ -65,9 +65,9 @@ class Score:
 class Tested:
     """A run's global model on the test set, and on the local tests of some clients."""
 
-    whole: Figures
+    whole: Answers
     clients: list[int]
-    central: list[Figures]
+    central: list[Answers]
 
 
 def test_runs(trainer: RowTrainer, pool: Pool, cohorts: Sequence[tuple[RunState, Sequence[int]]]) -> list[Tested]:
@@ -140,7 +140,7 @@ def _client_record(
     score: Score,
     state: RunState,
     client: int,
-    worked: tuple[int, float, float] | None,
+    worked: Figures | None,
     tests: tuple[float | None, float | None, float | None],
 ) -> dict[str, Any]:
     """One client's figures; `tests` are the loss and score of its model, and the score of the global one."""

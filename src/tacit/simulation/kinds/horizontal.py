@@ -24,7 +24,7 @@ from tacit.federated.wire.stage import rows_of
 from tacit.models.model import make_module
 from tacit.rounds.client import Draft, Finished, Started, finish, plan_batches, start, transmit
 from tacit.rounds.inbox import Inbox, stacked
-from tacit.rounds.server import RoundEnd, broadcast, close_round, projected
+from tacit.rounds.server import RoundEnd, broadcast, close_round, form_of, projected
 from tacit.rounds.server_data import ServerData
 from tacit.simulation.engine import Engine
 from tacit.simulation.metrics import (
@@ -191,6 +191,7 @@ class Simulation(Engine, kind="horizontal"):
             state.run,
             state.standing,
             [each.reply for each in finished],
+            form=form_of(finished[0].reply) if finished else (),  # all clients are this program's own
             everyone=float(state.train.samples),
             missing={client: len(state.train[client]) for client in sorted(set(chosen) - replied)},
             aid=self.aids.get(state.id),
