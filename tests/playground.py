@@ -127,6 +127,7 @@ def play(
             samples=torch.tensor(samples, dtype=x.dtype)[:, None],
             epochs=torch.tensor(steps, dtype=x.dtype)[:, None],
             full_of=shards,
+            seeds=range(count),
         )
         message, mine = view.finish(done.w, sent, mine, done.work)
         server = algorithm.aggregate(server, a_cohort(message, samples, done.work.steps, algorithm))

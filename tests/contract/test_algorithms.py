@@ -127,6 +127,7 @@ def a_round_of_messages(algorithm: Algorithm) -> tuple[dict[str, torch.Tensor], 
         samples=n,
         epochs=n,
         full_of=who.split(1),
+        seeds=range(4),
     )
     message, _ = view.finish(trained.w, sent, mine, trained.work)
     view.personal(sent, mine)

@@ -90,6 +90,8 @@ class LoopedGradients:
         if batch.counts[k] == 0:
             return nothing(w[None], pick(buffers, None))
         x, y = batch.row(k)
+        if len(batch.y) > 1:  # in memory of its own, as if it were alone: products depend on where a matrix begins
+            x, y = x.clone(), y.clone()
         self._load(w, buffers)
         output = self.module(x)
         loss = losses(output, y, "mean") if self.loss is None else self.loss(output, y).mean()

@@ -165,6 +165,9 @@ class RowTrainer:
         sent["x"] are given it, or the samples that it is `full_of`. With `seeds`, one per row, whatever is drawn
         depends on them alone.
         """
+        if len(batches) != len(w):
+            raise ValueError(f"batches: expected {len(w)}, those of every row, got {len(batches)}")
+        seeds = None if seeds is None else [int(seed) for seed in seeds]
         sent, mine, buffers = sent or {}, mine or {}, buffers or {}
         work = begin_work(w, optimiser, start, samples=samples, epochs=epochs, full_gradient=full_gradient)
         zero = torch.zeros_like(work.steps)
@@ -292,7 +295,13 @@ class RowTrainer:
         return generator_seeded(seeds[0], self.device)
 
     def _seed_column(self, seeds: Sequence[int] | None, rows: int) -> Tensor:
-        return torch.tensor(seeds or [0] * rows, dtype=torch.int64, device=self.device)  # (K,)
+        if seeds is None:
+            if self.own_gradient:
+                raise ValueError("seeds: expected one per row, since a gradient function of your own may draw")
+            seeds = [0] * rows
+        if len(seeds) != rows:
+            raise ValueError(f"seeds: expected {rows}, one per row, got {len(seeds)}")
+        return torch.tensor(seeds, dtype=torch.int64, device=self.device)  # (K,)
 
     def _make_gradient(self) -> GradientFunction:
         if self._network is not None:

@@ -33,6 +33,9 @@ class Work:
     epochs: Tensor | None = None  # (K, 1), the passes over its data that were asked for
 
 
+Tally = tuple[Tensor, Tensor, Tensor]  # losses, hits and samples of some steps, (steps, K, 1) each
+
+
 class Rule(Protocol):
     """What a method does to the gradient before the optimiser applies it."""
 
@@ -117,27 +120,28 @@ def train(block: Block, plans: Sequence[Plan], x: Tensor, y: Tensor, gradient: G
     plans = [plans[k] for k in order]
     block = seeded(block)
     block = pick(block, torch.tensor(order, device=block.w.device)) if len(order) > 1 else block
-    finished, done = [], 0
+    finished, tallies, done = [], [], 0
     while len(plans):
         until = len(plans[-1])  # the least work left in the block
         steps = torch.arange(done, until, device=block.w.device)
-        block = _take_steps(block, [plan[done:until] for plan in plans], steps, (x, y), gradient)
+        block, tally = _take_steps(block, [plan[done:until] for plan in plans], steps, (x, y), gradient)
         going = sum(len(plan) > until for plan in plans)
         finished.append(pick(block, slice(going, len(plans))) if going else block)
+        tallies += tally
         block, plans, done = head(block, going) if going else block, plans[:going], until
-    result: Block = join(finished[::-1])
+    result: Block = _tallied(join(finished[::-1]), tallies)
     return pick(result, torch.tensor(order).argsort().to(result.w.device)) if len(order) > 1 else result
 
 
 def _take_steps(
     block: Block, plans: Sequence[Plan], steps: Tensor, samples: tuple[Tensor, Tensor], gradient: GradientFunction
-) -> Block:
+) -> tuple[Block, list[Tally]]:
     """As many steps as every row has a batch for. This is the hot path: what is not the step's own maths waits."""
     w, buffers, work = block.w, block.buffers, block.work
     rule, seeds = block.rule, block.seeds
     assert seeds is not None
     update = lean_update(work.optimiser, w)
-    tally: list[tuple[Tensor, Tensor, Counts]] = []
+    tallies: list[tuple[Tensor, Tensor, Counts]] = []
     for step, *batches in zip(steps.unbind(), *plans, strict=True):
         batch = gather(*samples, batches)
         found = gradient(w, buffers, batch, seeds, step)
@@ -148,8 +152,8 @@ def _take_steps(
         w, state = update(w, g, work.state)
         work = replace(work, steps=work.steps + 1, state=state)
         buffers = found.buffers
-        tally.append((found.loss, found.hits, batch.counts))
-    return _tallied(replace(block, w=w, work=work, buffers=buffers), tally)
+        tallies.append((found.loss, found.hits, batch.counts))
+    return replace(block, w=w, work=work, buffers=buffers), _weighed(tallies, w)
 
 
 def check_gradient(g: Tensor, w: Tensor) -> None:
@@ -158,15 +162,30 @@ def check_gradient(g: Tensor, w: Tensor) -> None:
         raise StudyError(f"correct must return one gradient per row, {tuple(w.shape)}; it returned {tuple(g.shape)}")
 
 
-def _tallied(block: Block, tally: list[tuple[Tensor, Tensor, Counts]]) -> Block:
-    """Adds the loss and the hits of these steps to the block's, each step weighted by its samples."""
-    if not tally:
+def _weighed(tallies: list[tuple[Tensor, Tensor, Counts]], w: Tensor) -> list[Tally]:
+    """Losses, hits and samples of these steps, each loss weighted by its samples; of no step, nothing."""
+    if not tallies:
+        return []
+    losses, hits, counts = zip(*tallies, strict=True)
+    samples = torch.tensor(counts, dtype=w.dtype, device=w.device)[:, :, None]
+    return [(torch.stack(losses) * samples, torch.stack(hits), samples)]
+
+
+def _tallied(block: Block, tallies: list[Tally]) -> Block:
+    """The block with the sums over all steps. Rows are in the order of their work, so the first have taken most.
+
+    A row's steps are added up in one go, without the other rows': its sum does not depend on them.
+    """
+    if not tallies:
         return block
-    losses, hits, counts = zip(*tally, strict=True)
-    weights = torch.tensor(counts, dtype=block.w.dtype, device=block.w.device)[:, :, None]  # (steps, K, 1)
-    return replace(
-        block,
-        loss=block.loss + (torch.stack(losses) * weights).sum(0),
-        hits=block.hits + torch.stack(hits).sum(0),
-        seen=block.seen + weights.sum(0),
-    )
+    totals = []
+    for parts in zip(*tallies, strict=True):
+        sums = [_sum_of_row(parts, row, like) for row, like in enumerate(block.loss)]
+        totals.append(torch.stack(sums))
+    loss, hits, seen = totals
+    return replace(block, loss=block.loss + loss, hits=block.hits + hits, seen=block.seen + seen)
+
+
+def _sum_of_row(parts: Sequence[Tensor], row: int, like: Tensor) -> Tensor:
+    steps = [part[:, row] for part in parts if row < part.shape[1]]
+    return torch.cat(steps).sum(0) if steps else torch.zeros_like(like)

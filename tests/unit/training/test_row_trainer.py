@@ -135,11 +135,26 @@ def test_noise_in_a_row_depends_on_its_seed_alone(form: Any) -> None:
     torch.testing.assert_close(together, alike, rtol=1e-12, atol=1e-12)
 
 
-def test_without_seeds_all_of_them_are_zero() -> None:
-    witness = Witness()
-    trainer = RowTrainer(None, SAMPLES, gradient=witness)
-    train(trainer, torch.zeros(2, 4, dtype=torch.float64), [Listed([torch.arange(2)])] * 2, SGD())
-    assert witness.seen == [([0, 0], 0)]
+def test_a_gradient_function_of_ones_own_wants_seeds_or_its_noise_would_be_the_same_in_all_rows() -> None:
+    trainer = RowTrainer(None, SAMPLES, gradient=Witness())
+    w, batches = torch.zeros(2, 4, dtype=torch.float64), [Listed([torch.arange(2)])] * 2
+    with pytest.raises(ValueError, match="seeds: expected one per row, since a gradient function of your own may draw"):
+        train(trainer, w, batches, SGD())
+    with pytest.raises(ValueError, match="since a gradient function of your own may draw"):
+        trainer.full_gradient(w, [torch.arange(2)] * 2)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_batches_and_seeds_must_be_as_many(form: Any) -> None:
+    trainer = RowTrainer(mlp(), SAMPLES, form=form)
+    w = rows_of(mlp(), 2)
+    batches = [trainer.plan(Epochs(), torch.arange(4), 1, 2, torch.Generator()) for _ in range(2)]
+    with pytest.raises(ValueError, match="batches: expected 2, those of every row, got 1"):
+        train(trainer, w, batches[:1], SGD())
+    with pytest.raises(ValueError, match="seeds: expected 2, one per row, got 3"):
+        train(trainer, w, batches, SGD(), seeds=[1, 2, 3])
+    by_list, by_tensor = (train(trainer, w, batches, SGD(), seeds=seeds) for seeds in ([1, 2], torch.tensor([1, 2])))
+    assert torch.equal(by_list.w, by_tensor.w)
 
 
 def test_a_trainer_needs_a_module_or_a_gradient_function() -> None:
@@ -357,10 +372,11 @@ def test_bytes_are_the_pictures_that_they_came_from(form: Any) -> None:
 
 
 def training_in(names: set[str]) -> Any:
+    rows = rows_of(mlp(), 6)
+
     def work(trainer: RowTrainer, k: int) -> Tensor:
         names.add(threading.current_thread().name)
-        w = rows_of(mlp(), 6)[k : k + 1]
-        return train(trainer, w, [Listed(torch.arange(50).split(5))], Adam(), seeds=[k]).w
+        return train(trainer, rows[k : k + 1], [Listed(torch.arange(50).split(5))], Adam(), seeds=[k]).w
 
     return work
 
@@ -369,9 +385,10 @@ def test_work_that_shares_nothing_is_spread_over_threads_in_order() -> None:
     here, there = set[str](), set[str]()
     one = RowTrainer(mlp(), SAMPLES)
     several = RowTrainer(mlp(), SAMPLES, side_by_side=3)
+    works = training_in(here), training_in(there)
     state = torch.random.get_rng_state()
-    wanted = list(one.spread(training_in(here), range(6), apart=True))
-    spread = list(several.spread(training_in(there), range(6), apart=True))
+    wanted = list(one.spread(works[0], range(6), apart=True))
+    spread = list(several.spread(works[1], range(6), apart=True))
     assert all(torch.equal(a, b) for a, b in zip(wanted, spread, strict=True))
     assert here == {threading.current_thread().name}
     assert threading.current_thread().name not in there

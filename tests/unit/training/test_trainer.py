@@ -41,7 +41,7 @@ def train(module: nn.Module, plans: list[Any], optimiser: Optimiser, **options: 
     rule: Any = columns([optimiser] * rows, type(optimiser), w)
     buffers = {name: torch.stack([value] * rows) for name, value in layout.copy_buffers(module).items()}
     trainer = RowTrainer(module, Samples(X, Y), **options)
-    return trainer.train(w, [Listed(plan) for plan in plans], optimiser=rule, buffers=buffers)
+    return trainer.train(w, [Listed(plan) for plan in plans], optimiser=rule, buffers=buffers, seeds=range(rows))
 
 
 def plans_of(sizes: list[tuple[int, int, int]]) -> list[Any]:
