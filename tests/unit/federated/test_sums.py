@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from playground import a_cohort, simulate, tiny_dataset
-from torch import nn
+from torch import Tensor, nn
 
 from tacit.core.errors import StudyError
 from tacit.core.rows import Rows
@@ -21,6 +21,7 @@ from tacit.federated.wire.stage import Stage, message_bytes
 from tacit.federated.wire.sum import Sum
 from tacit.federated.wire.top_k import TopK
 from tacit.study.study import Study
+from tacit.training.trainer import Work
 
 NESTEROV = {"name": "nesterov", "lr": 0.05}
 UNEQUAL = {"split": {"name": "quantity_skew", "beta": 2.0}, "rounds": 4}
@@ -76,6 +77,8 @@ class Counting(Stage):
 class Doubled(Stage):
     """Travels at twice its size, which the server halves: a stage with two sides."""
 
+    reads_sums: ClassVar[bool] = True
+
     def client(self, message: Rows, memory: Rows, seeds: Any) -> tuple[Rows, Rows]:
         return {name: 2 * rows for name, rows in message.items()}, memory
 
@@ -100,6 +103,60 @@ def test_a_stage_that_changes_nothing_leaves_every_bit(wire: list[Stage]) -> Non
         exact = not wire[-1].summed
         theirs, ours = plain.states[0].server[entry], simulation.states[0].server[entry]
         torch.testing.assert_close(ours, theirs, rtol=0 if exact else 1e-9, atol=0 if exact else 1e-12)
+
+
+@dataclass(frozen=True)
+class Shifted(Stage):
+    """Its server takes one off every number, so of a sum of three messages it would have to take off three."""
+
+    def client(self, message: Rows, memory: Rows, seeds: Any) -> tuple[Rows, Rows]:
+        return {name: rows + 1 for name, rows in message.items()}, memory
+
+    def server(self, message: Rows) -> Rows:
+        return {name: rows - 1 for name, rows in message.items()}
+
+
+@dataclass(frozen=True)
+class Forgetful(Stage):
+    """Sends nothing of what it was given."""
+
+    def client(self, message: Rows, memory: Rows, seeds: Any) -> tuple[Rows, Rows]:
+        return {}, memory
+
+
+def test_a_stage_that_reads_single_messages_is_refused_before_a_sum() -> None:
+    simulate(tiny_dataset(), wire=[Shifted()])
+    with pytest.raises(StudyError, match="Shifted reads messages one by one, and behind sum the server sees their sum"):
+        Study(wire=[Shifted(), Sum()])
+
+
+def test_a_stage_keeps_the_names_of_entries() -> None:
+    with pytest.raises(StudyError, match="the stage Forgetful leaves out 'dx'"):
+        simulate(tiny_dataset(), wire=[Forgetful()])
+
+
+@pytest.mark.parametrize("wire", [[], ["top_k"], ["quantise"], ["sum"]])
+def test_a_model_of_one_parameter_can_have_any_wire(wire: list[str]) -> None:
+    class Slope(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.slope = nn.Parameter(torch.zeros(()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.slope * x[:, :3]
+
+    simulate(tiny_dataset(), model=Slope(), algorithm="scaffold", wire=wire)
+
+
+@pytest.mark.parametrize("name", [":weight", ":loss", "buffers"])
+def test_a_method_s_entries_have_names_of_their_own(name: str) -> None:
+    @dataclass(frozen=True)
+    class Taking(FedAvg):
+        def finish(self, w: Tensor, sent: Rows, mine: Rows, work: Work) -> tuple[Rows, Rows]:
+            return {"dx": w - sent["x"], name: w}, mine
+
+    with pytest.raises(StudyError, match=f"a message has no entry {name!r} of its own"):
+        simulate(tiny_dataset(), algorithm=Taking(), wire=["sum"])
 
 
 @pytest.mark.parametrize("wire", [["top_k"], ["top_k", "quantise"], ["top_k", "sum"]])

@@ -41,13 +41,21 @@ class Stage(Registered, family="stages", home="tacit.federated.wire"):
 
     summed: ClassVar[bool] = False  # what it makes of messages can be added up, and nothing else
 
+    @property
+    def reads_sums(self) -> bool:
+        """Whether `server` makes of a weighted sum what the sum of its results would be, so that a sum may follow."""
+        return type(self).server is Stage.server
+
     def init(self, message: Rows) -> Rows:
         """A client's memory before its first message."""
         return {}
 
     @abstractmethod
     def client(self, message: Rows, memory: Rows, seeds: Sequence[int]) -> tuple[Rows, Rows]:
-        """The message as it travels, and the next memory; one seed per row, so that rows stay independent."""
+        """The message as it travels, and the next memory; one seed per row, so that rows stay independent.
+
+        Entries keep their names; others may be added.
+        """
 
     def server(self, message: Rows) -> Rows:
         """What the server reads of messages that arrived, a row each; of a sum, one row."""

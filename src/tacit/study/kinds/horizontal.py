@@ -164,6 +164,11 @@ class HorizontalRun(Run, kind="horizontal"):
         if not self.sums:
             return
         name = self.wire[-1].name
+        if single := next((stage.name for stage in self.wire if not stage.reads_sums and not stage.summed), None):
+            raise StudyError(
+                f"wire: {single} reads messages one by one, and behind {name} the server sees their sum only; leave"
+                f" out {single}, or declare reads_sums if it makes the same of a sum"
+            )
         if self.algorithm.needs_rows:
             raise StudyError(
                 f"{self.algorithm.name} looks at single clients' messages, and behind {name} the server sees their sum"
