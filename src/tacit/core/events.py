@@ -39,6 +39,8 @@ class RoundFinished:
 
 @dataclass(frozen=True)
 class RunFinished:
+    """It comes once; or again, where the process ended before that was written down and the study is resumed."""
+
     run: str
     round: int
     status: str  # finished | target | patience | diverged

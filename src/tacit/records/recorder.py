@@ -85,6 +85,6 @@ class Recorder:
         self.checkpoints.write(block, state)
 
     def _end(self, block: int, message: Ended) -> None:
-        self._save(block, message.state)
         for run, (round, status) in message.runs.items():
             self.on_event(RunFinished(run, round, status, self.rounds[run] - round))
+        self._save(block, message.state)  # last: where a listener has failed, a resumed study tells all of it again

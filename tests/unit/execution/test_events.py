@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from playground import FAST, StopAfter
+from playground import FAST, FUSED, StopAfter
 
 import tacit
 from tacit.core.errors import StudyError
@@ -152,6 +152,20 @@ def test_what_a_listener_raises_ends_the_study_which_can_be_resumed(tmp_path: Pa
     assert isinstance(before.events[-1], RoundFinished)
     results = tacit.resume(tmp_path / "a", workers=1)
     assert (results.summary()["status"] == "finished").all()
+
+
+def test_after_a_listener_has_failed_the_ends_of_all_runs_are_still_told(tmp_path: Path) -> None:
+    def refuse(event: Event) -> None:
+        if isinstance(event, RunFinished):
+            raise OSError("the server is gone")
+
+    before, after = Tracker(), Tracker()
+    study = {**FUSED, "split": "iid"}  # two runs in one block
+    with pytest.raises(OSError, match="the server is gone"):
+        tacit.run(study, tmp_path / "a", workers=1, on_event=[refuse, before])
+    results = tacit.resume(tmp_path / "a", workers=1, on_event=after)
+    assert not before.statuses
+    assert after.statuses == dict.fromkeys(results.runs, "finished")
 
 
 def test_nobody_may_listen(tmp_path: Path) -> None:
