@@ -68,6 +68,8 @@ def normals(seeds: Tensor, step: Tensor, size: int, stream: int = 0, dtype: torc
 def _drawn(make: Callable[[Words], Tensor], seeds: Tensor, step: Tensor, size: int, stream: int, each: int) -> Tensor:
     """The first `size` numbers of every row, where a block of four words makes `each` of them."""
     blocks = -(-size // each)
+    if not 0 <= stream <= MASK:
+        raise StudyError(f"stream: expected a number from 0 to {MASK}, got {stream}")
     if blocks > MASK:
         raise StudyError(f"size: expected at most {MASK * each:,} numbers of a row, got {size:,}")
     most = CACHED if seeds.device.type == "cpu" else AT_ONCE
@@ -85,7 +87,7 @@ def _words(seeds: Tensor, step: Tensor, blocks: range, stream: int) -> Words:
     block = torch.arange(blocks.start, blocks.stop, device=seeds.device).expand(len(seeds), -1)
     stream_word = torch.full((), stream, dtype=torch.int64, device=seeds.device)
     counter = (block, step & MASK, (step >> 32) & MASK, stream_word)
-    seed = seeds[:, None]
+    seed = seeds.long()[:, None]
     return philox(counter, (seed & MASK, (seed >> 32) & MASK))
 
 

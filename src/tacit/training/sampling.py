@@ -101,7 +101,7 @@ class Function(Sampling, name="function"):
     def batches(
         self, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
     ) -> Sequence[Tensor]:
-        drawn = import_object(self.path)(shard, epochs, batch_size, generator)
+        drawn = import_object(self.path)(shard.clone(), epochs, batch_size, generator)  # it may shuffle in place
         if isinstance(drawn, str) or not isinstance(drawn, Sequence):
             raise StudyError(f"{self.path}: expected a sequence of index tensors, got {shown(drawn)}")
         return tuple(self._checked(batch, step, shard) for step, batch in enumerate(drawn))

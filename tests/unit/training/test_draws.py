@@ -161,6 +161,17 @@ def test_numbers_have_the_type_that_is_asked_for() -> None:
     assert bits(SEEDS, STEP, 3).dtype == torch.int64
 
 
+def test_seeds_may_be_of_any_whole_type() -> None:
+    step = torch.tensor(3)
+    assert torch.equal(bits(torch.tensor([7, -8]), step, 5), bits(torch.tensor([7, -8], dtype=torch.int32), step, 5))
+
+
+@pytest.mark.parametrize("stream", [-1, 2**32, 2**63])
+def test_streams_that_would_share_numbers_with_others_are_refused(stream: int) -> None:
+    with pytest.raises(StudyError, match="stream: expected a number from 0 to 4294967295"):
+        bits(torch.tensor([7]), torch.tensor(0), 5, stream=stream)
+
+
 def test_more_numbers_than_counters_are_refused() -> None:
     with pytest.raises(StudyError, match="at most 8,589,934,590 numbers of a row, got 8,589,934,593"):
         normals(SEEDS, STEP, 2**33 + 1)

@@ -107,6 +107,13 @@ def test_a_function_that_returns_something_else_is_told_what_is_wanted(name: str
         Function(f"own_batches:{name}").batches(torch.arange(3), 1, None, seeded(0))
 
 
+def test_a_function_that_shuffles_in_place_changes_nobody_s_samples() -> None:
+    shard = torch.tensor([4, 6, 8])
+    batches = Function("own_batches:in_place").batches(shard, 1, None, seeded(0))
+    assert [batch.tolist() for batch in batches] == [[8, 4]]
+    assert shard.tolist() == [4, 6, 8]
+
+
 def test_a_plan_of_empty_batches_can_be_packed() -> None:
     packed = pack_plan([torch.arange(0)] * 3)
     assert packed.counts.tolist() == [0, 0, 0]

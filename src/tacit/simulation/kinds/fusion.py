@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tacit.core.errors import StudyError
 from tacit.core.seeds import numpy_generator
 from tacit.data.dataset import Dataset
 from tacit.federated.fusion.average import Average
@@ -181,6 +182,11 @@ class FusionSimulation(Engine, kind="fusion"):
     def _fuse(self, state: FusionState, drafts: Sequence[Draft]) -> dict[str, Any]:
         """Makes one network of all; its figures, and those of the others."""
         run, begin = state.run, time.perf_counter()
+        if silent := sorted(set(range(run.clients)) - {draft.client for draft in drafts}):
+            raise StudyError(
+                f"client {silent[0]} has no batch to train on, and {run.fusion.name} fuses the networks of all clients;"
+                " use another sampling"
+            )
         state.networks = networks = [self._network(state, draft) for draft in drafts]
         start = state.fused.assignment if state.fused else None
         draw = numpy_generator(run.seed, "fusion", state.round)
