@@ -16,6 +16,8 @@ from tacit.federated.algorithm import Algorithm, Server
 from tacit.federated.algorithms.fedavg import FedAvg
 from tacit.federated.cohort import TOTAL, WEIGHT, Cohort, SummedCohort, weighted
 from tacit.federated.combine.combiner import Combiner
+from tacit.federated.combine.mean import Mean
+from tacit.federated.combine.replies import Replies
 from tacit.federated.wire.attackers import Attackers
 from tacit.federated.wire.stage import Stage, message_bytes
 from tacit.federated.wire.sum import Sum
@@ -130,6 +132,32 @@ def test_a_stage_that_reads_single_messages_is_refused_before_a_sum() -> None:
         Study(wire=[Shifted(), Sum()])
 
 
+def test_a_combiner_of_ones_own_is_refused_behind_a_sum_even_where_it_is_linear() -> None:
+    @dataclass(frozen=True)
+    class Twice(Mean, name="twice"):
+        is_mean: ClassVar[bool] = False
+
+        def __call__(self, rows: Tensor, cohort: Replies) -> Tensor:
+            return 2 * cohort.average(rows)
+
+    try:
+        with pytest.raises(StudyError, match="twice works on single clients' messages"):
+            Study(combiner=Twice(), wire=["sum"])
+    finally:
+        Combiner.members.pop("twice", None)
+
+
+def test_an_attack_that_needs_the_others_without_saying_so_is_told_what_to_declare() -> None:
+    @dataclass(frozen=True)
+    class Mirror(Attackers):
+        def lie(self, mine: Tensor, others: Tensor, draw: Any) -> Tensor:
+            return -others.mean(0).expand_as(mine)
+
+    simulate(tiny_dataset(), attackers=Mirror())
+    with pytest.raises(StudyError, match=r"Mirror makes no numbers where it sees nobody else's message.*sees_others"):
+        simulate(tiny_dataset(), attackers=Mirror(), wire=["sum"])
+
+
 def test_a_stage_keeps_the_names_of_entries() -> None:
     with pytest.raises(StudyError, match="the stage Forgetful leaves out 'dx'"):
         simulate(tiny_dataset(), wire=[Forgetful()])
@@ -186,7 +214,7 @@ def test_what_needs_single_messages_is_refused_by_name(settings: dict[str, Any],
 
 @pytest.mark.parametrize("name", [name for name, rule in Combiner.known().items() if not rule.linear])
 def test_every_combiner_that_compares_messages_is_refused(name: str) -> None:
-    with pytest.raises(StudyError, match=f"{name} compares single clients' messages.*use combiner: mean"):
+    with pytest.raises(StudyError, match=f"{name} works on single clients' messages.*use combiner: mean"):
         Study(wire=["sum"], combiner=name, clients=12, server_samples=20)
 
 

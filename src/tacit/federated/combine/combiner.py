@@ -18,7 +18,8 @@ from tacit.federated.combine.replies import Replies
 class Combiner(Registered, family="combiners", home="tacit.federated.combine"):
     """Called as `combiner(rows, cohort)`: (K, P) -> (P,). Robust ones count every client the same."""
 
-    linear: ClassVar[bool] = False  # a secure or homomorphic sum serves linear combiners only
+    linear: ClassVar[bool] = False  # every row counts, however far out it lies
+    is_mean: ClassVar[bool] = False  # it is cohort.average(rows): all that a server that sees sums can compute
     needs_server_data: ClassVar[bool] = False  # cohort.server_loss, on samples set aside before the split
 
     @property

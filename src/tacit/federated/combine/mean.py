@@ -16,6 +16,7 @@ class Mean(Combiner, name="mean"):
     """The mean of the clients' rows, weighted as the algorithm says: sum_k p_k x_k."""
 
     linear: ClassVar[bool] = True
+    is_mean: ClassVar[bool] = True
 
     def __call__(self, rows: Tensor, cohort: Replies) -> Tensor:
         return cohort.average(rows)

@@ -285,8 +285,14 @@ def with_lies(state: RunState, drafts: list[Draft]) -> list[Draft]:
         rows = stacked([draft.message[name] for draft in drafts])
         draw = generator(state.run.seed, "attack", name, state.round)
         honest = rows[~lying][:0] if blind else rows[~lying]
+        lie = attack.lie(rows[lying], honest, draw)
+        if blind and rows.isfinite().all() and not lie.isfinite().all():
+            raise StudyError(
+                f"{attack.name} makes no numbers where it sees nobody else's message, as behind a sum; if it needs"
+                " them, declare sees_others = True"
+            )
         lies[name] = rows.clone()
-        lies[name][lying] = attack.lie(rows[lying], honest, draw)
+        lies[name][lying] = lie
     told = []
     for row, draft in enumerate(drafts):
         message = {**draft.message, **pick(lies, slice(row, row + 1))}

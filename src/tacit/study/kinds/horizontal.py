@@ -174,9 +174,9 @@ class HorizontalRun(Run, kind="horizontal"):
                 f"{self.algorithm.name} looks at single clients' messages, and behind {name} the server sees their sum"
                 " only; use fedavg, say"
             )
-        if not self.combiner.linear:
+        if not self.combiner.is_mean:
             raise StudyError(
-                f"{self.combiner.name} compares single clients' messages, and behind {name} the server sees their sum"
+                f"{self.combiner.name} works on single clients' messages, and behind {name} the server sees their sum"
                 " only; use combiner: mean"
             )
         if self.distillation:
