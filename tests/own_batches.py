@@ -24,6 +24,17 @@ def always_empty(shard: Tensor, *_: object) -> list[Tensor]:
     return [shard[:0], shard[:0]]
 
 
+NO_FUNCTION = 3
+
+
+def of_two(shard: Tensor, epochs: int) -> list[Tensor]:
+    return [shard] * epochs
+
+
+def leaves(*_: object) -> list[Tensor]:
+    raise SystemExit(5)
+
+
 def a_number(*_: object) -> int:
     return 3
 

@@ -178,10 +178,14 @@ def _warn(event: Event) -> None:
 @contextmanager
 def _resumable(folder: Path) -> Iterator[None]:
     """Tells whoever stops a study how to go on."""
+    from tacit.core.errors import TacitError
+
     try:
         yield
-    except KeyboardInterrupt as error:
-        error.add_note(f"go on with: tacit.resume({str(folder)!r})")
+    except BaseException as error:
+        stopped = not isinstance(error, TacitError)  # by the user, or by a listener
+        if stopped and (folder / "study.yaml").exists():
+            error.add_note(f"go on with: tacit.resume({str(folder)!r})")
         raise
 
 

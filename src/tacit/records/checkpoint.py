@@ -104,8 +104,8 @@ class Checkpoints:
         found = load(path)
         if found.get("key") != self.key:
             raise StudyError(
-                f"{self.folder.parent} was started with another study.yaml or other data, and its rounds would not fit"
-                " together; run the changed study into a new folder"
+                f"{self.folder.parent} was started with another study.yaml or other data, or by a version of tacit"
+                " with other settings, and its rounds would not fit together; run the study into a new folder"
             )
         if found["done"]:
             self.ended |= found["runs"]

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -101,7 +102,11 @@ class Function(Sampling, name="function"):
     def batches(
         self, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
     ) -> Sequence[Tensor]:
-        drawn = import_object(self.path)(shard.clone(), epochs, batch_size, generator)  # it may shuffle in place
+        function = import_object(self.path)
+        given = (shard.clone(), epochs, batch_size, generator)  # a copy: it may shuffle in place
+        if not takes(function, given):
+            raise StudyError(f"{self.path}: expected a function of (shard, epochs, batch_size, generator)")
+        drawn = function(*given)
         if isinstance(drawn, str) or not isinstance(drawn, Sequence):
             raise StudyError(f"{self.path}: expected a sequence of index tensors, got {shown(drawn)}")
         return tuple(self._checked(batch, step, shard) for step, batch in enumerate(drawn))
@@ -114,6 +119,19 @@ class Function(Sampling, name="function"):
         if not torch.isin(batch, shard).all():
             raise StudyError(f"{where}: names samples that are not in the shard; take them from it: shard[places]")
         return batch
+
+
+def takes(function: Any, given: Sequence[Any]) -> bool:
+    """Whether a function can be called with these arguments; of one that does not tell, it is believed."""
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function).bind(*given)
+    except TypeError:
+        return False
+    except ValueError:  # no signature, as of functions of C
+        return True
+    return True
 
 
 def _named(batch: Any) -> str:

@@ -96,6 +96,8 @@ def test_ones_own_function_draws_the_batches() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
+        ("NO_FUNCTION", r"own_batches:NO_FUNCTION: expected a function of \(shard, epochs, batch_size, generator\)"),
+        ("of_two", r"own_batches:of_two: expected a function of \(shard, epochs, batch_size, generator\)"),
         ("a_number", "expected a sequence of index tensors, got 3"),
         ("a_list_of_lists", r"batch 0: expected a tensor of whole numbers in one dimension, got \[1\]"),
         ("floats", r"batch 0: expected a tensor of whole numbers in one dimension, got float32 of shape \(3,\)"),
