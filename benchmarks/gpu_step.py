@@ -84,7 +84,7 @@ def train(trainer: RowTrainer, batches: list[Batches]) -> Trained:
     rows = len(batches)
     w = LAYOUT.flatten(MODULE).repeat(rows, 1).cuda()
     optimiser: Any = columns([Adam()] * rows, Adam, w)
-    return trainer.train(w, batches, optimiser=optimiser)
+    return trainer.train(w, batches, optimiser=optimiser, seeds=range(rows))
 
 
 def batches_of(trainer: RowTrainer, rows: int, steps: int) -> list[Batches]:
