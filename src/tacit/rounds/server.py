@@ -6,6 +6,7 @@ sums, one sum of them. What it accepted it says; the clients keep their memories
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -125,10 +126,13 @@ def validate(
     told from one client that fails by whoever runs the study.
     """
     chosen = set(run.participants(round))
+    flaws = [_flaw_of_form(reply, round, chosen, form) for reply in replies]
+    readable = [k for k, flaw in enumerate(flaws) if flaw is None]
+    for k, flaw in zip(readable, _flaws_of_figures([replies[k] for k in readable]), strict=True):
+        flaws[k] = flaw
     sound: dict[int, Reply] = {}
     refused = []
-    for reply in replies:
-        flaw = _flaw(reply, round, chosen, form)
+    for reply, flaw in zip(replies, flaws, strict=True):
         if flaw is None and reply.client in sound:
             flaw = "this client has replied before"
         if flaw is None:
@@ -138,8 +142,8 @@ def validate(
     return [sound[client] for client in sorted(sound)], tuple(refused)
 
 
-def _flaw(reply: Reply, round: int, chosen: set[int], form: Form) -> str | None:
-    """What is wrong with a reply by itself."""
+def _flaw_of_form(reply: Reply, round: int, chosen: set[int], form: Form) -> str | None:
+    """What is wrong with a reply, numbers aside."""
     if reply.round != round:
         return f"it is of round {reply.round + 1}, and this is round {round + 1}"
     if reply.client not in chosen:
@@ -147,11 +151,19 @@ def _flaw(reply: Reply, round: int, chosen: set[int], form: Form) -> str | None:
     given = form_of(reply)
     if given != form:
         return f"expected {_listed(form, given)}, got {_listed(given, form)}"
-    for name in ("samples", "steps"):
-        column = getattr(reply, name)
-        if column is not None and not 0 < float(column) < float("inf"):
-            return f"expected {name} above 0, got {float(column):g}"
     return None
+
+
+def _flaws_of_figures(replies: Sequence[Reply]) -> list[str | None]:
+    """What is wrong with the figures of replies of one form; they are read together, since a GPU is waited for once."""
+    flaws: list[str | None] = [None] * len(replies)
+    for name in ("samples", "steps"):
+        if not replies or getattr(replies[0], name) is None:
+            continue
+        for k, value in enumerate(_column(replies, name)[:, 0].tolist()):
+            if not 0 < value < math.inf:
+                flaws[k] = f"expected {name} above 0, got {value:g}"
+    return flaws
 
 
 def _listed(form: Form, other: Form) -> str:
