@@ -132,7 +132,7 @@ class Coordinator:
         """Ends the round with these replies; the clients whose replies count."""
         form = expected_form(self.run, self.state)
         arrived = [read_reply(data) for data in replies]
-        end = close_round(self.run, self.state, arrived, form=form, everyone=self.everyone)
+        end = close_round(self.run, self.state, arrived, chosen=self.chosen, form=form, everyone=self.everyone)
         assert end.state is not None
         self.refused += [why for _, why in end.refused]
         for client in end.accepted:

@@ -7,7 +7,7 @@ sums, one sum of them. What it accepted it says; the clients keep their memories
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -83,17 +83,18 @@ def close_round(
     before: ServerState,
     replies: Sequence[Reply],
     *,
+    chosen: Collection[int],
     form: Form,
     everyone: float,
     missing: Mapping[int, int] | None = None,
     aid: Aid | None = None,
 ) -> RoundEnd:
-    """Makes the next state of the replies that have this form; others are refused, and count as silent.
+    """Makes the next state of the replies of chosen clients that have this form; others are refused.
 
     `everyone` is how many training samples all clients have; `missing` names the chosen clients that did not reply,
     with how many samples they have.
     """
-    replies, refused = validate(run, before.round, replies, form)
+    replies, refused = validate(before.round, replies, chosen, form)
     replied = {reply.client for reply in replies}
     missing = {client: size for client, size in (missing or {}).items() if client not in replied}
     votes = len(replies)
@@ -118,15 +119,15 @@ def close_round(
 
 
 def validate(
-    run: HorizontalRun, round: int, replies: Sequence[Reply], form: Form
+    round: int, replies: Sequence[Reply], chosen: Collection[int], form: Form
 ) -> tuple[list[Reply], tuple[tuple[Reply, str], ...]]:
     """The replies that count, by client, each one's first; and the others, with what is wrong with them.
 
     Whether their numbers are finite is not asked here: robust rules withstand such rows, and a model that diverges is
     told from one client that fails by whoever runs the study.
     """
-    chosen = set(run.participants(round))
-    flaws = [_flaw_of_form(reply, round, chosen, form) for reply in replies]
+    asked = frozenset(chosen)
+    flaws = [_flaw_of_form(reply, round, asked, form) for reply in replies]
     readable = [k for k, flaw in enumerate(flaws) if flaw is None]
     for k, flaw in zip(readable, _flaws_of_figures([replies[k] for k in readable]), strict=True):
         flaws[k] = flaw
@@ -142,7 +143,7 @@ def validate(
     return [sound[client] for client in sorted(sound)], tuple(refused)
 
 
-def _flaw_of_form(reply: Reply, round: int, chosen: set[int], form: Form) -> str | None:
+def _flaw_of_form(reply: Reply, round: int, chosen: Collection[int], form: Form) -> str | None:
     """What is wrong with a reply, numbers aside."""
     if reply.round != round:
         return f"it is of round {reply.round + 1}, and this is round {round + 1}"

@@ -37,7 +37,8 @@ def a_round(**settings: Any) -> tuple[HorizontalRun, ServerState, list[Reply]]:
 
 
 def close(run: HorizontalRun, state: ServerState, replies: list[Reply], **given: Any) -> RoundEnd:
-    return close_round(run, state, replies, form=expected_form(run, state), everyone=100.0, **given)
+    form = expected_form(run, state)
+    return close_round(run, state, replies, chosen=run.participants(0), form=form, everyone=100.0, **given)
 
 
 def saying(**entries: Any) -> Callable[[Reply], Reply]:

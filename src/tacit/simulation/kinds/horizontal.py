@@ -191,6 +191,7 @@ class Simulation(Engine, kind="horizontal"):
             state.run,
             state.standing,
             [each.reply for each in finished],
+            chosen=chosen,
             form=form_of(finished[0].reply) if finished else (),  # all clients are this program's own
             everyone=float(state.train.samples),
             missing={client: len(state.train[client]) for client in sorted(set(chosen) - replied)},
