@@ -28,6 +28,7 @@ from tacit.core.events import Event, RoundFinished
 from tacit.data.datasets import Dataset
 from tacit.execution.planner import Places
 from tacit.execution.runner import run_study
+from tacit.simulation.engine import find_engine
 from tacit.study.study import Study
 
 EACH, TESTED = 10, 1000  # samples of a client, and of the global test
@@ -61,6 +62,7 @@ class Clock:
 def play(clients: int, cohort: int, algorithm: str, rounds: int) -> dict[str, float]:
     """One study in this process."""
     torch.set_num_threads(1)
+    find_engine("horizontal")  # what that imports is not the study's
     bare = peak()
     study = Study(
         "crowd",

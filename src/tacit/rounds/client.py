@@ -77,13 +77,12 @@ class Draft:
     """What a client would send if there were no wire; every tensor has one row."""
 
     client: int
+    figures: Figures
     message: Rows
     memory: Rows  # the method's next one
     samples: Tensor
     steps: Tensor
     loss: Tensor
-    hits: Tensor  # the share of hits, or the mean squared error
-    figures: Figures = (0, None, None)
     honest: bool = True  # the memory follows what arrives; a liar's does not
 
 
@@ -141,12 +140,13 @@ def plan_batches(run: HorizontalRun, client: int, round: int, shard: Tensor, tra
     return batches.first(run.behaviour.steps(len(batches), run.seed, client, round))
 
 
-def remembered(seat: Seat) -> Memory:
-    """The client's memory; before its first round, a new one."""
+def remembered(seat: Seat, view: Algorithm | None = None) -> Memory:
+    """The client's memory; before its first round, a new one. `view` is its client's side, if there is one already."""
     if seat.memory.method:
         return seat.memory
     x = seat.initial[None]
-    return replace(seat.memory, method=client_view([seat.run.algorithm], x).client_init(x))
+    view = view or client_view([seat.run.algorithm], x)
+    return Memory(view.client_init(x), seat.memory.wire)
 
 
 def start(
@@ -158,7 +158,8 @@ def start(
 ) -> Started:
     """Sets these clients to work."""
     view = client_view([seat.run.algorithm for seat in seats], sent["x"])
-    memory = join([remembered(seat).method for seat in seats])
+    own_view = view if len(seats) == 1 else None
+    memory = join([remembered(seat, own_view).method for seat in seats])
     w, memory, begun = view.begin(sent, memory)
     trained = trainer.train(
         _first_parameters(seats, w),
@@ -184,14 +185,18 @@ def finish(started: Started) -> list[Draft | None]:
     message = with_buffers(message, trained.buffers)
     seen = trained.seen.clamp(min=1)
     loss, hits, work = trained.loss / seen, trained.hits / seen, trained.work
-    together = Draft(-1, message, memory, work.samples, work.steps, loss, hits)
+    together = (message, memory, work.samples, work.steps, loss)
     numbers = torch.cat([trained.seen, loss, hits], 1).tolist()
     drafts: list[Draft | None] = []
     for row, (seat, steps) in enumerate(zip(started.seats, started.steps, strict=True)):
-        draft = pick(together, slice(row, row + 1)) if len(started.seats) > 1 else together
+        if not steps:
+            drafts.append(None)
+            continue
+        rows = slice(row, row + 1)
+        own = [pick(each, rows) for each in together] if len(started.seats) > 1 else together
         count, mean_loss, mean_hits = numbers[row]
         figures: Figures = (steps, mean_loss, mean_hits) if count else (steps, None, None)  # all batches were empty
-        drafts.append(replace(draft, client=seat.client, figures=figures) if steps else None)
+        drafts.append(Draft(seat.client, figures, *own))
     return drafts
 
 
@@ -211,7 +216,7 @@ def example_reply(run: HorizontalRun, sent: Rows, buffers: Rows) -> Reply:
     one = w.new_ones(1, 1)
     work = begin_work(w, scheduled([(run, 0)], w), begun, samples=one, epochs=one, full_gradient=torch.zeros_like(w))
     message, next_memory = view.finish(w, sent, next_memory, replace(work, steps=one))
-    draft = Draft(0, with_buffers(message, pick(buffers, None)), next_memory, one, one, one, one)
+    draft = Draft(0, (1, None, None), with_buffers(message, pick(buffers, None)), next_memory, one, one, one)
     (finished,) = transmit(run, 0, [draft], lambda _: Memory(memory))
     return finished.reply
 

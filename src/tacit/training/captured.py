@@ -21,7 +21,7 @@ from tacit.core.torch_private import copy_each
 from tacit.training.batches import Batch, Packed, Samples
 from tacit.training.gradients import GradientFunction, Gradients
 from tacit.training.optimisers import Adam, Optimiser
-from tacit.training.trainer import Block, check_gradient, seeded
+from tacit.training.trainer import Block, check_gradient
 
 try:
     from tacit.training import kernels
@@ -58,7 +58,7 @@ class CapturedTrainer:
         order = sorted(range(len(plans)), key=lambda k: -len(plans[k]))
         lengths = [len(plans[k]) for k in order]
         places = torch.tensor(order, device=block.w.device)
-        stage = self._staged(pick(seeded(block), places), [plans[k] for k in order])
+        stage = self._staged(pick(block, places), [plans[k] for k in order])
         done = 0
         while done < lengths[0]:
             active = sum(length > done for length in lengths)
@@ -116,10 +116,10 @@ class CapturedTrainer:
     @torch.no_grad()
     def _step(self, stage: Stage, active: int) -> None:
         block = head(stage.block, active)
-        assert block.seeds is not None
         batch = take_batch(self.samples, stage, active)
         with torch.enable_grad():
-            found = self.gradient(block.w, block.buffers, batch, block.seeds, stage.step[0])
+            drawing = () if block.seeds is None else (block.seeds, stage.step[0])
+            found = self.gradient(block.w, block.buffers, batch, *drawing)
         g = found.g
         if block.rule is not None:
             g = block.rule.correct(g, block.w, block.sent, block.mine, block.work)

@@ -39,7 +39,7 @@ from tacit.training.losses import Loss, checked, losses
 from tacit.training.optimisers import Optimiser
 from tacit.training.sampling import Sampling
 from tacit.training.torch_modes import computing_on, draws_numbers, generator_seeded
-from tacit.training.trainer import Block, Rule, Trained, begin_work, train
+from tacit.training.trainer import Block, Rule, Trained, begin_work, draws_from, train
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -170,7 +170,7 @@ class RowTrainer:
         seeds = None if seeds is None else [int(seed) for seed in seeds]
         sent, mine, buffers = sent or {}, mine or {}, buffers or {}
         work = begin_work(w, optimiser, start, samples=samples, epochs=epochs, full_gradient=full_gradient)
-        zero = torch.zeros_like(work.steps)
+        zero = work.steps
         block = Block(w, work, rule, sent, mine, buffers, zero, zero, zero, self._seed_column(seeds, len(w)))
         with self.computing():
             if not self.draws or len(w) == 1 or seeds is None:
@@ -258,7 +258,6 @@ class RowTrainer:
             return Trained.of(train(block, plans, self.samples.x, self.samples.y, self.gradient))
 
     def _with_full_gradient(self, block: Block, shards: Sequence[Tensor]) -> Block:
-        assert block.seeds is not None
         full = self._full_gradients(block.sent["x"], shards, block.buffers, block.seeds)
         return replace(block, work=replace(block.work, full_gradient=full))
 
@@ -273,18 +272,18 @@ class RowTrainer:
         joined: Trained = join(rows)
         return joined
 
-    def _full_gradients(self, x: Tensor, shards: Sequence[Tensor], buffers: Rows, seeds: Tensor) -> Tensor:
+    def _full_gradients(self, x: Tensor, shards: Sequence[Tensor], buffers: Rows, seeds: Tensor | None) -> Tensor:
         samples = self.samples
         if self.captured is None:
             batch = gather(samples.x, samples.y, [shard.to(x.device) for shard in shards])
-            return self.gradient(x, buffers, batch, seeds, _numbered(-1, x)).g
+            return self.gradient(x, buffers, batch, *draws_from(seeds, -1)).g
         total = torch.zeros_like(x)
         counts = x.new_tensor([[max(len(shard), 1)] for shard in shards])
         longest = max(map(len, shards))
         for chunk, first in enumerate(range(0, longest, FULL)):  # the mean over all is the mean of parts, weighted
             chunks = [shard[first : first + FULL] for shard in shards]
             sizes = x.new_tensor([[len(part)] for part in chunks])
-            gradients = self.gradient(x, buffers, samples.batch(chunks), seeds, _numbered(-1 - chunk, x))
+            gradients = self.gradient(x, buffers, samples.batch(chunks), *draws_from(seeds, -1 - chunk))
             total += gradients.g * (sizes / counts)
         return total
 
@@ -294,14 +293,15 @@ class RowTrainer:
             return nullcontext()
         return generator_seeded(seeds[0], self.device)
 
-    def _seed_column(self, seeds: Sequence[int] | None, rows: int) -> Tensor:
-        if seeds is None:
-            if self.own_gradient:
-                raise ValueError("seeds: expected one per row, since a gradient function of your own may draw")
-            seeds = [0] * rows
-        if len(seeds) != rows:
+    def _seed_column(self, seeds: Sequence[int] | None, rows: int) -> Tensor | None:
+        """The seeds for gradient functions of the user's own; tacit's do not draw. # (K,)"""
+        if seeds is not None and len(seeds) != rows:
             raise ValueError(f"seeds: expected {rows}, one per row, got {len(seeds)}")
-        return torch.tensor(seeds, dtype=torch.int64, device=self.device)  # (K,)
+        if not self.own_gradient:
+            return None
+        if seeds is None:
+            raise ValueError("seeds: expected one per row, since a gradient function of your own may draw")
+        return torch.tensor(seeds, dtype=torch.int64, device=self.device)
 
     def _make_gradient(self) -> GradientFunction:
         if self._network is not None:
@@ -353,7 +353,3 @@ def _of_kind(kind: type[Kind], batches: Any) -> Kind:
         given = type(batches).__name__
         raise ValueError(f"batches: expected those that this trainer's plan() makes, {kind.__name__}; got {given}")
     return batches
-
-
-def _numbered(step: int, like: Tensor) -> Tensor:
-    return torch.full((), step, dtype=torch.int64, device=like.device)

@@ -55,7 +55,7 @@ class Block:
     loss: Tensor  # (K, 1), summed over the samples seen
     hits: Tensor  # (K, 1), likewise
     seen: Tensor  # (K, 1)
-    seeds: Tensor | None = None  # (K,), for gradient functions that draw; zeros if left out
+    seeds: Tensor | None = None  # (K,), for gradient functions that want them and the number of the step
 
 
 @dataclass(frozen=True)
@@ -107,24 +107,15 @@ def begin_work(
     )
 
 
-def seeded(block: Block) -> Block:
-    """The block with a seed for every row."""
-    if block.seeds is not None:
-        return block
-    return replace(block, seeds=torch.zeros(len(block.w), dtype=torch.int64, device=block.w.device))
-
-
 def train(block: Block, plans: Sequence[Plan], x: Tensor, y: Tensor, gradient: GradientFunction) -> Block:
     """Takes every row through its plan. Row k's batches are the samples of (x, y) that `plans[k]` names."""
     order = sorted(range(len(plans)), key=lambda k: -len(plans[k]))
     plans = [plans[k] for k in order]
-    block = seeded(block)
     block = pick(block, torch.tensor(order, device=block.w.device)) if len(order) > 1 else block
     finished, tallies, done = [], [], 0
     while len(plans):
         until = len(plans[-1])  # the least work left in the block
-        steps = torch.arange(done, until, device=block.w.device)
-        block, tally = _take_steps(block, [plan[done:until] for plan in plans], steps, (x, y), gradient)
+        block, tally = _take_steps(block, [plan[done:until] for plan in plans], done, (x, y), gradient)
         going = sum(len(plan) > until for plan in plans)
         finished.append(pick(block, slice(going, len(plans))) if going else block)
         tallies += tally
@@ -134,17 +125,16 @@ def train(block: Block, plans: Sequence[Plan], x: Tensor, y: Tensor, gradient: G
 
 
 def _take_steps(
-    block: Block, plans: Sequence[Plan], steps: Tensor, samples: tuple[Tensor, Tensor], gradient: GradientFunction
+    block: Block, plans: Sequence[Plan], first: int, samples: tuple[Tensor, Tensor], gradient: GradientFunction
 ) -> tuple[Block, list[Tally]]:
     """As many steps as every row has a batch for. This is the hot path: what is not the step's own maths waits."""
     w, buffers, work = block.w, block.buffers, block.work
-    rule, seeds = block.rule, block.seeds
-    assert seeds is not None
+    rule = block.rule
     update = lean_update(work.optimiser, w)
     tallies: list[tuple[Tensor, Tensor, Counts]] = []
-    for step, *batches in zip(steps.unbind(), *plans, strict=True):
+    for step, batches in enumerate(zip(*plans, strict=True), first):
         batch = gather(*samples, batches)
-        found = gradient(w, buffers, batch, seeds, step)
+        found = gradient(w, buffers, batch, *draws_from(block.seeds, step))
         g = found.g
         if rule is not None:
             g = rule.correct(g, w, block.sent, block.mine, work)
@@ -154,6 +144,11 @@ def _take_steps(
         buffers = found.buffers
         tallies.append((found.loss, found.hits, batch.counts))
     return replace(block, w=w, work=work, buffers=buffers), _weighed(tallies, w)
+
+
+def draws_from(seeds: Tensor | None, step: int) -> tuple[Tensor, ...]:
+    """What a gradient function draws its numbers from, where it wants to: the rows' seeds and the step's number."""
+    return () if seeds is None else (seeds, torch.full((), step, dtype=torch.int64, device=seeds.device))
 
 
 def check_gradient(g: Tensor, w: Tensor) -> None:
@@ -178,14 +173,16 @@ def _tallied(block: Block, tallies: list[Tally]) -> Block:
     """
     if not tallies:
         return block
-    totals = []
-    for parts in zip(*tallies, strict=True):
-        sums = [_sum_of_row(parts, row, like) for row, like in enumerate(block.loss)]
-        totals.append(torch.stack(sums))
-    loss, hits, seen = totals
+    loss, hits, seen = (_sum_of_steps(parts, len(block.w)) for parts in zip(*tallies, strict=True))
     return replace(block, loss=block.loss + loss, hits=block.hits + hits, seen=block.seen + seen)
 
 
-def _sum_of_row(parts: Sequence[Tensor], row: int, like: Tensor) -> Tensor:
-    steps = [part[:, row] for part in parts if row < part.shape[1]]
-    return torch.cat(steps).sum(0) if steps else torch.zeros_like(like)
+def _sum_of_steps(parts: Sequence[Tensor], rows: int) -> Tensor:
+    """Each row's sum over its steps. # (steps, up to K, 1) each -> (K, 1)"""
+    if rows == 1:
+        return parts[0].sum(0)
+    sums = []
+    for row in range(rows):
+        steps = [part[:, row] for part in parts if row < part.shape[1]]
+        sums.append(torch.cat(steps).sum(0) if steps else parts[0].new_zeros(1))
+    return torch.stack(sums)
