@@ -33,7 +33,7 @@ def own_code(guests: Sequence[str] = ()) -> Iterator[None]:
         if place is None or place in str(error):
             raise
         raise type(error)(f"{error} ({place})") from cause
-    except (Exception, SystemExit) as error:
+    except Exception as error:
         if text := _explanation(error, guests):
             raise StudyError(text) from error
         raise
@@ -53,7 +53,7 @@ def outside() -> int:
     return level
 
 
-def _explanation(error: BaseException, guests: Sequence[str]) -> str | None:
+def _explanation(error: Exception, guests: Sequence[str]) -> str | None:
     """What the user can do about it, or None: a bug of ours."""
     if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "can't allocate" in str(error):
         return "the memory does not suffice for this study; use a smaller model, fewer clients or a smaller batch_size"

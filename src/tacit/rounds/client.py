@@ -158,8 +158,8 @@ def start(
 ) -> Started:
     """Sets these clients to work."""
     view = client_view([seat.run.algorithm for seat in seats], sent["x"])
-    own_view = view if len(seats) == 1 else None
-    memory = join([remembered(seat, own_view).method for seat in seats])
+    view_of_one = view if len(seats) == 1 else None  # the usual case on a CPU: no need to make it twice
+    memory = join([remembered(seat, view_of_one).method for seat in seats])
     w, memory, begun = view.begin(sent, memory)
     trained = trainer.train(
         _first_parameters(seats, w),
@@ -185,18 +185,21 @@ def finish(started: Started) -> list[Draft | None]:
     message = with_buffers(message, trained.buffers)
     seen = trained.seen.clamp(min=1)
     loss, hits, work = trained.loss / seen, trained.hits / seen, trained.work
-    together = (message, memory, work.samples, work.steps, loss)
+    all_rows: tuple[Any, ...] = (message, memory, work.samples, work.steps, loss)
     numbers = torch.cat([trained.seen, loss, hits], 1).tolist()
     drafts: list[Draft | None] = []
     for row, (seat, steps) in enumerate(zip(started.seats, started.steps, strict=True)):
         if not steps:
             drafts.append(None)
             continue
-        rows = slice(row, row + 1)
-        own = [pick(each, rows) for each in together] if len(started.seats) > 1 else together
+        one_row = all_rows
+        if len(started.seats) > 1:
+            one_row = tuple(pick(rows, slice(row, row + 1)) for rows in all_rows)
         count, mean_loss, mean_hits = numbers[row]
-        figures: Figures = (steps, mean_loss, mean_hits) if count else (steps, None, None)  # all batches were empty
-        drafts.append(Draft(seat.client, figures, *own))
+        figures: Figures = (steps, mean_loss, mean_hits)
+        if not count:  # all batches were empty
+            figures = (steps, None, None)
+        drafts.append(Draft(seat.client, figures, *one_row))
     return drafts
 
 

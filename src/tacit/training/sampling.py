@@ -13,6 +13,7 @@ import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -125,12 +126,11 @@ def takes(function: Any, given: Sequence[Any]) -> bool:
     """Whether a function can be called with these arguments; of one that does not tell, it is believed."""
     if not callable(function):
         return False
-    try:
-        inspect.signature(function).bind(*given)
-    except TypeError:
-        return False
-    except ValueError:  # no signature, as of functions of C
-        return True
+    with suppress(ValueError):  # functions of C may have no signature
+        try:
+            inspect.signature(function).bind(*given)
+        except TypeError:
+            return False
     return True
 
 

@@ -9,8 +9,6 @@ import pytest
 import torch
 from playground import FAST, simulate, tiny_dataset
 
-from tacit.core.errors import StudyError
-from tacit.core.own_code import own_code
 from tacit.core.rows import join, pick
 from tacit.rounds.client import Finished, plan_batches, take_part
 from tacit.rounds.server import broadcast
@@ -73,9 +71,3 @@ def test_a_client_that_saw_no_sample_has_no_figures() -> None:
         assert client["steps"] == 2
         assert client["train_loss"] is None
         assert client["train_accuracy"] is None
-
-
-def test_a_function_that_ends_the_process_is_told_as_any_other_error() -> None:
-    sampling = {"name": "function", "path": "own_batches:leaves"}
-    with pytest.raises(StudyError, match=r"own_batches:leaves raised SystemExit: 5 \(own_batches.py:\d+\)"), own_code():
-        simulate(tiny_dataset(), sampling=sampling)
