@@ -48,7 +48,11 @@ class Peer:
 
     @property
     def python(self) -> Path:
-        return HERE / "peers" / ".venvs" / self.script / "bin" / "python" if self.own else Path(sys.executable)
+        return (
+            HERE / "peers" / ".venvs" / self.script / "bin" / "python"
+            if self.own
+            else Path(sys.executable)
+        )
 
     def prepare(self) -> bool:
         """Makes the environment where there is none; whether the peer can take part."""
@@ -57,7 +61,14 @@ class Peer:
             return True
         print(f"making {ready.parent.relative_to(HERE)} from peers/{self.script}.txt", flush=True)
         venv.create(ready.parent, with_pip=True, clear=True)
-        install = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        install = [
+            str(self.python),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+        ]
         steps = [
             ["-r", str(HERE / "peers" / f"{self.script}.txt")],
             *([["--no-deps", *self.alone]] if self.alone else []),
@@ -71,12 +82,26 @@ class Peer:
 
     def run(self, task: Task) -> None:
         """One turn in a fresh process."""
-        several = ["-m", "torch.distributed.run", "--nproc-per-node", str(task.cores)] if self.torchrun else []
+        several = (
+            ["-m", "torch.distributed.run", "--nproc-per-node", str(task.cores)]
+            if self.torchrun
+            else []
+        )
         command = [str(self.python), *several, "-m", f"peers.{self.script}", task.to_json()]
-        ours = {"PYTHONPATH": os.pathsep.join([str(HERE.parent / "src"), os.environ.get("PYTHONPATH", "")])}
+        ours = {
+            "PYTHONPATH": os.pathsep.join(
+                [str(HERE.parent / "src"), os.environ.get("PYTHONPATH", "")]
+            )
+        }
         threads = 1 if self.torchrun else task.cores
-        setting = {"OMP_NUM_THREADS": str(threads), MARK: str(time.time_ns()), **({} if self.own else ours)}
-        bound = set(sorted(os.sched_getaffinity(0))[: task.cores])  # a process may know more than one way to use cores
+        setting = {
+            "OMP_NUM_THREADS": str(threads),
+            MARK: str(time.time_ns()),
+            **({} if self.own else ours),
+        }
+        bound = set(
+            sorted(os.sched_getaffinity(0))[: task.cores]
+        )  # a process may know more than one way to use cores
         start = time.perf_counter()
         done = subprocess.run(
             command,
@@ -104,7 +129,10 @@ class Peer:
             "later": [(times[-1] - times[0]) / (len(times) - 1) for times in ends],
             "accuracy": [turn["accuracies"][-1] for turn in self.turns],
         }
-        return {"name": title, **{key: statistics.median(values) for key, values in measures.items()}}
+        return {
+            "name": title,
+            **{key: statistics.median(values) for key, values in measures.items()},
+        }
 
 
 def peers(task: Task, chosen: list[str]) -> list[tuple[Peer, Task]]:
@@ -123,7 +151,11 @@ def peers(task: Task, chosen: list[str]) -> list[tuple[Peer, Task]]:
     if many:
         found += [(Peer("pfl", own=True, parallel=apart, torchrun=True), task)]
         found += [(Peer("flower", own=True, parallel=apart), task)]
-    return [(peer, its) for peer, its in found if peer.script in ("bare", "ours") or peer.script in chosen]
+    return [
+        (peer, its)
+        for peer, its in found
+        if peer.script in ("bare", "ours") or peer.script in chosen
+    ]
 
 
 def show(title: str, results: list[dict[str, Any]]) -> None:
@@ -140,19 +172,36 @@ def show(title: str, results: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="tacit against its peers; seconds, as ratios")
-    parser.add_argument("--samples", type=int, default=20_000, help="training pictures; 60000 is all of MNIST")
+    parser.add_argument(
+        "--samples", type=int, default=20_000, help="training pictures; 60000 is all of MNIST"
+    )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--repeats", type=int, default=3, help="turns of each, of which the median is shown")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="turns of each, of which the median is shown"
+    )
     parser.add_argument("--cores", type=int, default=1, help="for each of them, never more")
-    parser.add_argument("--peers", nargs="*", default=["pfl", "flower", "fluke"], choices=["pfl", "flower", "fluke"])
+    parser.add_argument(
+        "--peers", nargs="*", default=["pfl", "flower", "fluke"], choices=["pfl", "flower", "fluke"]
+    )
     parser.add_argument("--json", action="store_true", help="also print every turn")
     given = parser.parse_args()
-    if given.rounds < 2 or given.repeats < 1 or given.cores < 1 or not 320 <= given.samples <= 60_000:
+    if (
+        given.rounds < 2
+        or given.repeats < 1
+        or given.cores < 1
+        or not 320 <= given.samples <= 60_000
+    ):
         parser.error("expected 2 or more rounds, a repeat, a core, and 320 to 60000 samples")
     task = Task(samples=given.samples, rounds=given.rounds, cores=given.cores)
     players = [(peer, its) for peer, its in peers(task, given.peers) if peer.prepare()]
-    data = "MNIST" if has_mnist() else "noise of MNIST's shape (TACIT_DATA names no folder with mnist/*.gz)"
-    print(f"{data}, {task.samples:,} samples, {task.clients} clients, {task.rounds} rounds, {task.cores} cores each")
+    data = (
+        "MNIST"
+        if has_mnist()
+        else "noise of MNIST's shape (TACIT_DATA names no folder with mnist/*.gz)"
+    )
+    print(
+        f"{data}, {task.samples:,} samples, {task.clients} clients, {task.rounds} rounds, {task.cores} cores each"
+    )
     for turn in range(given.repeats):
         for peer, its in (
             players if turn % 2 == 0 else players[::-1]
@@ -160,9 +209,12 @@ def main() -> None:
             peer.run(its)
             last = peer.turns[-1]
             print(
-                f"turn {turn + 1}: {last['name']} {last['whole']:.1f} s, rounds {last['ends'][-1][0]:.1f} s", flush=True
+                f"turn {turn + 1}: {last['name']} {last['whole']:.1f} s, rounds {last['ends'][-1][0]:.1f} s",
+                flush=True,
             )
-    print(f"\nmedians of {given.repeats}: seconds, ratio to the bare loop, ratio to tacit; torch {last['torch']}")
+    print(
+        f"\nmedians of {given.repeats}: seconds, ratio to the bare loop, ratio to tacit; torch {last['torch']}"
+    )
     for clock, title in enumerate(("wall", "processor")):
         show(title, [peer.result(clock) for peer, _ in players])
     if given.json:

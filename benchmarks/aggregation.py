@@ -35,7 +35,16 @@ def rows(clients: int) -> Tensor:
 def cohort(x: Tensor, combiner: Combiner) -> Cohort:
     """A round's replies; the server's loss is one that costs nothing, since Zeno's is the model's own work."""
     n = torch.ones(len(x), 1)
-    return Cohort({"dx": x}, tuple(range(len(x))), n, n, len(x), float(len(x)), combiner, server_loss=free_loss)
+    return Cohort(
+        {"dx": x},
+        tuple(range(len(x))),
+        n,
+        n,
+        len(x),
+        float(len(x)),
+        combiner,
+        server_loss=free_loss,
+    )
 
 
 def free_loss(dx: Tensor, _size: int) -> Tensor:
@@ -98,9 +107,16 @@ def main() -> None:
     clients = int(sys.argv[2]) if len(sys.argv) > 2 else 100
     x = rows(clients)
     f = clients // 5
-    specs: dict[str, Any] = {"krum": {"f": f}, "multi_krum": {"f": f}, "trimmed_mean": {"beta": 0.2}, "zeno": {"b": f}}
+    specs: dict[str, Any] = {
+        "krum": {"f": f},
+        "multi_krum": {"f": f},
+        "trimmed_mean": {"beta": 0.2},
+        "zeno": {"b": f},
+    }
     read = seconds(lambda: x.sum(0), repeats)
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, K = {clients}, P = {P:,}, {repeats} turns")
+    print(
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads, K = {clients}, P = {P:,}, {repeats} turns"
+    )
     print(f"one pass over {x.numel() * 4 / 1e9:.1f} GB: {read * 1e3:.0f} ms")
     compared = references(clients) if clients <= 200 else {}
     for name in Combiner.known():
@@ -112,13 +128,21 @@ def main() -> None:
             line += f", NumPy {theirs * 1e3:7.0f} ms, ratio {ours / theirs:.3f}"
         print(line)
     behind = seconds(lambda: behind_a_sum(x), repeats)
-    print(f"mean behind sum   ours {behind * 1e3:7.0f} ms, {behind / read:5.1f} reads, the clients' weighting included")
+    print(
+        f"mean behind sum   ours {behind * 1e3:7.0f} ms, {behind / read:5.1f} reads, the clients' weighting included"
+    )
     product = seconds(lambda: x @ x.T, repeats)
     krum = seconds(lambda: krum_scores(x, f), repeats)
-    print(f"krum's scores {krum * 1e3:.0f} ms, X X^T {product * 1e3:.0f} ms, ratio {krum / product:.2f}")
-    close = x[0] * (1 + 1e-4 * torch.randn(min(clients, 50), P, generator=torch.Generator().manual_seed(1)))
+    print(
+        f"krum's scores {krum * 1e3:.0f} ms, X X^T {product * 1e3:.0f} ms, ratio {krum / product:.2f}"
+    )
+    close = x[0] * (
+        1 + 1e-4 * torch.randn(min(clients, 50), P, generator=torch.Generator().manual_seed(1))
+    )
     exact = krum_scores(close.double(), 10)
-    print(f"krum's scores for rows 1e-4 apart: off by {((krum_scores(close, 10) - exact) / exact).abs().max():.1e}")
+    print(
+        f"krum's scores for rows 1e-4 apart: off by {((krum_scores(close, 10) - exact) / exact).abs().max():.1e}"
+    )
     print(f"most memory held: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB")
 
 

@@ -26,14 +26,16 @@ from tacit.channel.certificates import create_authority, issue
 from tacit.channel.consortium import Address
 from tacit.channel.endpoint import Endpoint
 from tacit.channel.link import Link
-from tacit.channel.tls import Network
+from tacit.channel.tls import TlsCarrier
 
 MESSAGE, MANY, TRIPS = b"x" * (1 << 20), 200, 1000
 SHORT = b"four"
 Figures = tuple[float, float]  # MB/s and milliseconds
 
 
-async def timed(send: Callable[[bytes], Awaitable[Any]], receive: Callable[[], Awaitable[Any]]) -> Figures:
+async def timed(
+    send: Callable[[bytes], Awaitable[Any]], receive: Callable[[], Awaitable[Any]]
+) -> Figures:
     async def answers() -> None:
         for _ in range(MANY):
             await receive()
@@ -55,7 +57,11 @@ async def timed(send: Callable[[bytes], Awaitable[Any]], receive: Callable[[], A
 def tacit_side(me: str, port: int, folder: Path) -> Figures:
     peer, here = {"alice": "bob", "bob": "alice"}[me], Address("127.0.0.1", port)
     files = [folder / name for name in ("ca.pem", f"{me}.pem", f"{me}.key")]
-    network = Network(*files, listen=here if me == "alice" else None, connect={"alice": here} if me == "bob" else {})
+    network = TlsCarrier(
+        *files,
+        listen=here if me == "alice" else None,
+        connect={"alice": here} if me == "bob" else {},
+    )
 
     async def program(links: Mapping[str, Link]) -> Figures:
         link = links[peer]
@@ -72,7 +78,10 @@ def grpc_side(me: str, port: int, folder: Path) -> Figures:
     import grpc
 
     ca, own, key = ((folder / name).read_bytes() for name in ("ca.pem", f"{me}.pem", f"{me}.key"))
-    options = [("grpc.max_receive_message_length", 1 << 26), ("grpc.ssl_target_name_override", "alice")]
+    options = [
+        ("grpc.max_receive_message_length", 1 << 26),
+        ("grpc.ssl_target_name_override", "alice"),
+    ]
 
     class Echo(grpc.GenericRpcHandler):  # type: ignore[misc]
         def service(self, details: Any) -> Any:
@@ -85,13 +94,17 @@ def grpc_side(me: str, port: int, folder: Path) -> Figures:
     async def serve() -> None:
         server = grpc.aio.server(options=options)
         server.add_generic_rpc_handlers((Echo(),))
-        server.add_secure_port(f"127.0.0.1:{port}", grpc.ssl_server_credentials([(key, own)], ca, True))
+        server.add_secure_port(
+            f"127.0.0.1:{port}", grpc.ssl_server_credentials([(key, own)], ca, True)
+        )
         await server.start()
         await server.wait_for_termination()
 
     async def dial() -> Figures:
         credentials = grpc.ssl_channel_credentials(ca, key, own)
-        async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options=options) as channel:
+        async with grpc.aio.secure_channel(
+            f"127.0.0.1:{port}", credentials, options=options
+        ) as channel:
             call = channel.stream_stream("/tacit/benchmark")(wait_for_ready=True)
             await call.write(SHORT)
             await call.read()
@@ -150,7 +163,9 @@ def measure(side: Callable[[str, int, Path], Figures], folder: Path) -> Figures:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    other = multiprocessing.get_context("spawn").Process(target=side, args=("alice", port, folder), daemon=True)
+    other = multiprocessing.get_context("spawn").Process(
+        target=side, args=("alice", port, folder), daemon=True
+    )
     other.start()
     try:
         return side("bob", port, folder)

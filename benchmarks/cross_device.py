@@ -26,7 +26,7 @@ import torch
 
 from tacit.core.events import Event, RoundFinished
 from tacit.data.datasets import Dataset
-from tacit.execution.planner import Places
+from tacit.execution.planner import Placement
 from tacit.execution.runner import run_study
 from tacit.simulation.engine import find_engine
 from tacit.study.study import Study
@@ -40,18 +40,28 @@ POINT = "TACIT_CROSS_DEVICE_POINT"
 
 def make_data() -> Dataset:
     """Ten separable clouds in 64 dimensions, so many samples for each client."""
-    draw, samples = torch.Generator().manual_seed(0), EACH * json.loads(os.environ[POINT])["clients"]
+    draw, samples = (
+        torch.Generator().manual_seed(0),
+        EACH * json.loads(os.environ[POINT])["clients"],
+    )
     x = torch.randn(samples + TESTED, 64, generator=draw)
     y = torch.randint(0, 10, (samples + TESTED,), generator=draw)
     x[torch.arange(len(y)), y] += 3
-    return Dataset("clouds", x[:samples], y[:samples], x[samples:], y[samples:], tuple("0123456789"))
+    return Dataset(
+        "clouds", x[:samples], y[:samples], x[samples:], y[samples:], tuple("0123456789")
+    )
 
 
 class Clock:
     """Notes when each round ends, and how large the memories' files are."""
 
     def __init__(self, folder: Path) -> None:
-        self.start, self.folder, self.ends, self.stored = time.perf_counter(), folder, list[float](), 0
+        self.start, self.folder, self.ends, self.stored = (
+            time.perf_counter(),
+            folder,
+            list[float](),
+            0,
+        )
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, RoundFinished):
@@ -77,7 +87,7 @@ def play(clients: int, cohort: int, algorithm: str, rounds: int) -> dict[str, fl
     )
     with tempfile.TemporaryDirectory() as folder:
         clock = Clock(Path(folder))
-        run_study(study, Path(folder), Places(workers=1), on_event=clock)
+        run_study(study, Path(folder), Placement(workers=1), on_event=clock)
     times = [after - before for before, after in zip(clock.ends, clock.ends[1:], strict=False)]
     data = (EACH * clients + TESTED) * (64 * 4 + 8) / 1e6
     return {
@@ -93,7 +103,9 @@ def play(clients: int, cohort: int, algorithm: str, rounds: int) -> dict[str, fl
 
 def peak() -> float:
     """Megabytes that this process has held at most."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+        1e6 if sys.platform == "darwin" else 1e3
+    )
 
 
 def measure(point: dict[str, Any]) -> dict[str, float]:
@@ -101,7 +113,11 @@ def measure(point: dict[str, Any]) -> dict[str, float]:
     place = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
     call = [sys.executable, str(Path(__file__))]
     done = subprocess.run(
-        call, env={**os.environ, **place, POINT: json.dumps(point)}, capture_output=True, text=True, check=True
+        call,
+        env={**os.environ, **place, POINT: json.dumps(point)},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     found: dict[str, float] = json.loads(done.stdout)
     return found
@@ -109,8 +125,12 @@ def measure(point: dict[str, Any]) -> dict[str, float]:
 
 def main() -> None:
     rounds, passes = (int(given) for given in (*sys.argv[1:3], *("20", "3")[len(sys.argv) - 1 :]))
-    points = [(clients, MIDDLE[1]) for clients in POPULATIONS] + [(MIDDLE[0], cohort) for cohort in COHORTS]
-    grid = [(name, clients, cohort) for name in ALGORITHMS for clients, cohort in dict.fromkeys(points)]
+    points = [(clients, MIDDLE[1]) for clients in POPULATIONS] + [
+        (MIDDLE[0], cohort) for cohort in COHORTS
+    ]
+    grid = [
+        (name, clients, cohort) for name in ALGORITHMS for clients, cohort in dict.fromkeys(points)
+    ]
     found: dict[tuple[str, int, int], list[dict[str, float]]] = {point: [] for point in grid}
     for name, clients, cohort in grid * passes:
         point = {"clients": clients, "cohort": cohort, "algorithm": name, "rounds": rounds}

@@ -20,7 +20,7 @@ from tacit.data.datasets import Dataset
 from tacit.models.model import Model
 from tacit.simulation.kinds.horizontal import Simulation
 from tacit.study.study import Study
-from tacit.training.memory import keep_freed_memory
+from tacit.training.allocator import keep_freed_memory
 
 STEPS, BATCH = 50, 32
 SHAPES = {"cnn": (3, 32, 32), "mlp": (1, 8, 8)}
@@ -48,7 +48,13 @@ def measure(model: str, threads: int, repeats: int) -> tuple[float, float, float
     """Median milliseconds per step, ours and theirs, and the median of the ratios of neighbouring turns."""
     torch.set_num_threads(threads)
     data = pictures(SHAPES[model])
-    settings = {"model": model, "clients": 1, "local_test": 0.0, "batch_size": BATCH, "optimiser": "adam"}
+    settings = {
+        "model": model,
+        "clients": 1,
+        "local_test": 0.0,
+        "batch_size": BATCH,
+        "optimiser": "adam",
+    }
     run = Study(**settings, rounds=repeats + 2).runs()[0]  # type: ignore[arg-type]
     simulation = Simulation([("ours", run)], data)
     module = Model.build(model).make(SHAPES[model], 10)

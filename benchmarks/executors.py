@@ -17,10 +17,15 @@ from typing import Any
 import numpy as np
 
 import tacit
-from tacit.execution.machine import cores
+from tacit.execution.devices import cores
 
 STUDIES: dict[str, dict[str, Any]] = {
-    "8 runs, mlp on digits": {"dataset": "digits", "model": "mlp", "rounds": 20, "seed": list(range(8))},
+    "8 runs, mlp on digits": {
+        "dataset": "digits",
+        "model": "mlp",
+        "rounds": 20,
+        "seed": list(range(8)),
+    },
     "4 runs, cnn on noise": {
         "dataset": {"name": "function", "path": "executors:pictures"},
         "model": "cnn",
@@ -52,7 +57,10 @@ def main() -> None:
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     print(f"{cores()} cores, {repeats} turns")
     for name, study in STUDIES.items():
-        turns = [{place: measure(study, options) for place, options in PLACES.items()} for _ in range(repeats)]
+        turns = [
+            {place: measure(study, options) for place, options in PLACES.items()}
+            for _ in range(repeats)
+        ]
         base = next(iter(PLACES))
         for place in PLACES:
             seconds = statistics.median(turn[place] for turn in turns)

@@ -21,24 +21,30 @@ from tacit.core.rows import Rows, columns
 from tacit.core.vectors import Layout
 from tacit.models.model import Cnn
 from tacit.training.batches import Batch, Batches, Samples
-from tacit.training.fused import FusedGradients
 from tacit.training.gradients import GradientFunction, Gradients, VmappedGradients
+from tacit.training.kernel_network import KernelGradients
 from tacit.training.optimisers import Adam
 from tacit.training.row_trainer import RowTrainer
 from tacit.training.sampling import Epochs
 from tacit.training.trainer import Trained
 
 SHAPE, CLASSES, BATCH = (3, 32, 32), 10, 32
-FLOP = 2 * (2 * 352_800 + 3 * 240_000 + 3 * 58_920)  # of a sample: forward, weights, and inputs but the first layer's
+FLOP = 2 * (
+    2 * 352_800 + 3 * 240_000 + 3 * 58_920
+)  # of a sample: forward, weights, and inputs but the first layer's
 MODULE = Cnn().make(SHAPE, CLASSES)
 LAYOUT = Layout.of(MODULE)
 
 
-def grouped(x: Tensor, w: Tensor, b: Tensor, format: torch.memory_format = torch.contiguous_format) -> Tensor:
+def grouped(
+    x: Tensor, w: Tensor, b: Tensor, format: torch.memory_format = torch.contiguous_format
+) -> Tensor:
     """One grouped convolution. # (K, B, C, H, W), (K, O, C, k, k) -> (K, B, O, H', W')"""
     rows = len(x)
     folded = x.transpose(0, 1).flatten(1, 2).contiguous(memory_format=format)
-    out = functional.conv2d(folded, w.flatten(0, 1).contiguous(memory_format=format), b.flatten(), groups=rows)
+    out = functional.conv2d(
+        folded, w.flatten(0, 1).contiguous(memory_format=format), b.flatten(), groups=rows
+    )
     return out.unflatten(1, (rows, -1)).transpose(0, 1)
 
 
@@ -58,14 +64,19 @@ class ByAutograd:
         self.convolve = convolve
         self.loss = torch.compile(self._loss) if compiled else self._loss
 
-    def __call__(self, w: Tensor, buffers: Rows, batch: Batch, seeds: Tensor, step: Tensor) -> Gradients:
+    def __call__(
+        self, w: Tensor, buffers: Rows, batch: Batch, seeds: Tensor, step: Tensor
+    ) -> Gradients:
         w = w.detach().requires_grad_()
         loss, right = self.loss(w, batch.x, batch.y, batch.column(w.device))
         (g,) = torch.autograd.grad(loss.sum(), w)
         return Gradients(g, loss.detach(), right, buffers)
 
     def _loss(self, w: Tensor, x: Tensor, y: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-        parts = [part.view(-1, *shape) for part, shape in zip(w.split(LAYOUT.sizes, 1), LAYOUT.shapes, strict=True)]
+        parts = [
+            part.view(-1, *shape)
+            for part, shape in zip(w.split(LAYOUT.sizes, 1), LAYOUT.shapes, strict=True)
+        ]
         for weight, bias in (parts[0:2], parts[2:4]):
             x = functional.relu(self.convolve(x, weight, bias))
             x = functional.max_pool2d(x.flatten(0, 1), 2).unflatten(0, x.shape[:2])
@@ -74,7 +85,9 @@ class ByAutograd:
             x = torch.baddbmm(parts[place + 1][:, None], x, parts[place].transpose(1, 2))
             x = functional.relu(x) if place < 8 else x
         mask = torch.arange(y.shape[1], device=y.device) < counts
-        each = functional.cross_entropy(x.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
+        each = functional.cross_entropy(x.flatten(0, 1), y.flatten(), reduction="none").view(
+            y.shape
+        )
         right = ((x.argmax(2) == y) & mask).sum(1, keepdim=True).to(x.dtype)
         return (each * mask).sum(1, keepdim=True) / counts, right
 
@@ -91,7 +104,7 @@ def batches_of(trainer: RowTrainer, rows: int, steps: int) -> list[Batches]:
     """The same batches for every row."""
     draw = torch.Generator().manual_seed(0)
     shard = torch.randperm(len(trainer.samples.y), generator=draw)[: steps * BATCH]
-    return [trainer.plan(Epochs(), shard, 1, BATCH, draw)] * rows
+    return [trainer.draw_batches(Epochs(), shard, 1, BATCH, draw)] * rows
 
 
 def measure(trainer: RowTrainer, rows: int, steps: int = 200) -> tuple[float, Tensor]:
@@ -114,7 +127,7 @@ def measure(trainer: RowTrainer, rows: int, steps: int = 200) -> tuple[float, Te
 
 def triton(samples: Samples) -> RowTrainer:
     trainer = RowTrainer(MODULE, samples, device="cuda")
-    assert isinstance(trainer.gradient, FusedGradients), "Triton is not installed"
+    assert isinstance(trainer.gradient, KernelGradients), "Triton is not installed"
     return trainer
 
 
@@ -128,7 +141,8 @@ def ways(samples: Samples, compiled: bool) -> dict[str, RowTrainer]:
     if compiled:
         gradients["im2col, torch.compile"] = ByAutograd(im2col, compiled=True)
     trainers = {
-        name: RowTrainer(MODULE, samples, device="cuda", gradient=gradient) for name, gradient in gradients.items()
+        name: RowTrainer(MODULE, samples, device="cuda", gradient=gradient)
+        for name, gradient in gradients.items()
     }
     return {**trainers, "Triton": triton(samples)}
 
@@ -139,8 +153,12 @@ def compare(rows: list[int], samples: Samples, compiled: bool) -> None:
     for name, trainer in ways(samples, compiled).items():
         found = [measure(trainer, k) for k in rows]
         wanted = wanted or [few for _, few in found]
-        off = max(float((few - other).abs().max()) for (_, few), other in zip(found, wanted, strict=True))
-        print(f"{name:<28}" + "".join(f"{ms:>10.3f}" for ms, _ in found) + f"{off:>14.1e}", flush=True)
+        off = max(
+            float((few - other).abs().max()) for (_, few), other in zip(found, wanted, strict=True)
+        )
+        print(
+            f"{name:<28}" + "".join(f"{ms:>10.3f}" for ms, _ in found) + f"{off:>14.1e}", flush=True
+        )
     rates = ", ".join(f"{FLOP * BATCH * k / 1e9:.2f} GFLOP" for k in rows)
     print(f"arithmetic of a step: {rates}")
 
@@ -175,7 +193,9 @@ def main() -> None:
     draw = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (50_000, *SHAPE), generator=draw, dtype=torch.uint8)
     samples = Samples(x.cuda(), torch.randint(0, CLASSES, (len(x),), generator=draw).cuda(), 255.0)
-    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}, batch {BATCH}, Adam, TF32; ms per step")
+    print(
+        f"torch {torch.__version__}, {torch.cuda.get_device_name()}, batch {BATCH}, Adam, TF32; ms per step"
+    )
     compare(given.rows, samples, not given.no_compile)
     if given.profile:
         for rows in given.rows:

@@ -23,7 +23,9 @@ from tacit.simulation.kinds import horizontal as engine
 from tacit.simulation.kinds.horizontal import Simulation
 from tacit.study.study import Study
 
-FLOP = 2 * (2 * 352_800 + 3 * 240_000 + 3 * 58_920)  # of a sample: forward, weights, and inputs but the first layer's
+FLOP = 2 * (
+    2 * 352_800 + 3 * 240_000 + 3 * 58_920
+)  # of a sample: forward, weights, and inputs but the first layer's
 PEAK = {"float32": 67e12, "TF32": 494e12}  # an H200's, by its data sheet
 SPLITS = [
     "iid",
@@ -70,9 +72,16 @@ def play(study: Study, data: Dataset) -> tuple[float, dict[str, float], int]:
         spent["set-up: splits, data to the GPU"] += time.perf_counter() - start
         simulation.gather_drafts = timed(simulation.gather_drafts, "local training", spent)  # type: ignore[method-assign]
         simulation._close = timed(simulation._close, "aggregation", spent)  # type: ignore[method-assign]
-        kept, engine.test_runs = engine.test_runs, timed(engine.test_runs, "tests of 15,000 samples a run", spent)
+        kept, engine.test_runs = (
+            engine.test_runs,
+            timed(engine.test_runs, "tests of 15,000 samples a run", spent),
+        )
         while simulation.going:
-            steps += sum(client["steps"] for record, _ in simulation.play_round() for client in record["clients"])
+            steps += sum(
+                client["steps"]
+                for record, _ in simulation.play_round()
+                for client in record["clients"]
+            )
         engine.test_runs = kept
     total = time.perf_counter() - begin
     spent["the rest"] = total - sum(spent.values())
@@ -99,9 +108,13 @@ def eager_step(data: Dataset, steps: int = 300) -> float:
 def report(name: str, study: Study, data: Dataset, by_hand: float) -> None:
     total, spent, steps = play(study, data)
     floors = ", ".join(f"{steps * 32 * FLOP / peak:.2f} s in {kind}" for kind, peak in PEAK.items())
-    print(f"{name}: {total:.1f} s for {steps:,} steps of a row, {total / steps * 1e6:.1f} microseconds each")
+    print(
+        f"{name}: {total:.1f} s for {steps:,} steps of a row, {total / steps * 1e6:.1f} microseconds each"
+    )
     eager = steps * by_hand
-    print(f"  a plain eager loop: {eager:,.0f} s ({by_hand * 1e3:.2f} ms a step), {eager / total:.0f} times as long")
+    print(
+        f"  a plain eager loop: {eager:,.0f} s ({by_hand * 1e3:.2f} ms a step), {eager / total:.0f} times as long"
+    )
     print(f"  arithmetic alone, at the data sheet's peak: {floors}")
     for part, seconds in sorted(spent.items(), key=lambda pair: -pair[1]):
         print(f"  {seconds:>7.1f} s {seconds / total:>5.0%}  {part}")

@@ -54,10 +54,15 @@ def strangers(width: int, clients: int) -> list[Dense]:
     """Random networks with weights so large that no two neurons look alike."""
     draw = numpy_generator(0, "strangers")
     shapes = [((width, 64), (10, width)), ((width,), (10,))]
-    return [Dense(*(tuple(draw.normal(size=shape) for shape in side) for side in shapes)) for _ in range(clients)]
+    return [
+        Dense(*(tuple(draw.normal(size=shape) for shape in side) for side in shapes))
+        for _ in range(clients)
+    ]
 
 
-def plain_costs(bag: Bag, atoms: Atoms, prior: Prior, clients: int, rules: Rules) -> tuple[Floats, Floats]:
+def plain_costs(
+    bag: Bag, atoms: Atoms, prior: Prior, clients: int, rules: Rules
+) -> tuple[Floats, Floats]:
     """The formula, vector by vector."""
 
     def gains(vector: Floats, natural: Floats, precision: Floats) -> Floats:
@@ -95,7 +100,11 @@ def measure(networks: Sequence[Dense], repeats: int) -> tuple[float, float, Fuse
         fused = Pfnm().fuse(networks, numpy_generator(0, "benchmark"))
         seconds = time.perf_counter() - begin
         turns.append((seconds, fused.solving / seconds))
-    return statistics.median(turn[0] for turn in turns), statistics.median(turn[1] for turn in turns), fused
+    return (
+        statistics.median(turn[0] for turn in turns),
+        statistics.median(turn[1] for turn in turns),
+        fused,
+    )
 
 
 def compare(kind: str, networks: Sequence[Dense], repeats: int) -> None:
@@ -115,7 +124,9 @@ def compare(kind: str, networks: Sequence[Dense], repeats: int) -> None:
 def main() -> None:
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     dataset = sys.argv[2] if len(sys.argv) > 2 else "digits"
-    print(f"{'networks':>10} {'width':>6} {'clients':>8} {'neurons':>15} {'seconds':>9} {'solver':>8} {'plain':>11}")
+    print(
+        f"{'networks':>10} {'width':>6} {'clients':>8} {'neurons':>15} {'seconds':>9} {'solver':>8} {'plain':>11}"
+    )
     for clients in CLIENTS:
         for width in WIDTHS:
             compare(dataset, trained(dataset, width, clients), repeats)

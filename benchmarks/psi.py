@@ -68,9 +68,13 @@ class Turn:
 
 def write_table(path: Path, size: int, own: str) -> None:
     """Identifiers like national numbers, half of them the same in every table, and a value."""
-    names = [f"{number:08d}A" for number in range(size // 2)] + [f"{own}{number:08d}" for number in range(size // 2)]
+    names = [f"{number:08d}A" for number in range(size // 2)] + [
+        f"{own}{number:08d}" for number in range(size // 2)
+    ]
     random.Random(own).shuffle(names)
-    path.write_text("nin,value\n" + "".join(f"{name},{place}\n" for place, name in enumerate(names)))
+    path.write_text(
+        "nin,value\n" + "".join(f"{name},{place}\n" for place, name in enumerate(names))
+    )
 
 
 def make_consortium(folder: Path) -> None:
@@ -80,7 +84,10 @@ def make_consortium(folder: Path) -> None:
     create_authority(folder, "benchmark")
     for party in ("alice", "bob"):
         issue(folder, party)
-    members = {name: default_member(name, folder, address if name == "alice" else None) for name in ("alice", "bob")}
+    members = {
+        name: default_member(name, folder, address if name == "alice" else None)
+        for name in ("alice", "bob")
+    }
     Consortium("benchmark", folder / "ca.pem", members).write(folder / "consortium.yaml")
 
 
@@ -88,9 +95,27 @@ def compare(folder: Path, group: str) -> Turn:
     """Both parties at once, each a process of its own."""
     start, running = time.perf_counter(), []
     for party in ("alice", "bob"):
-        command = [sys.executable, "-m", "tacit", "psi", "--party", party, "--data", f"{party}.csv", "--key", "nin"]
+        command = [
+            sys.executable,
+            "-m",
+            "tacit",
+            "psi",
+            "--party",
+            party,
+            "--data",
+            f"{party}.csv",
+            "--key",
+            "nin",
+        ]
         out = (folder / f"{party}.json").open("w")
-        running.append((subprocess.Popen([*command, "--group", group, "--json", "-q"], cwd=folder, stdout=out), out))
+        running.append(
+            (
+                subprocess.Popen(
+                    [*command, "--group", group, "--json", "-q"], cwd=folder, stdout=out
+                ),
+                out,
+            )
+        )
     peaks = []
     for process, out in running:
         _, status, used = os.wait4(process.pid, 0)
@@ -100,7 +125,9 @@ def compare(folder: Path, group: str) -> Turn:
             sys.exit("tacit psi failed")
         peaks.append(used.ru_maxrss / 1e3)
     whole = time.perf_counter() - start
-    both: list[dict[str, Any]] = [json.loads((folder / f"{party}.json").read_text())[0] for party in ("alice", "bob")]
+    both: list[dict[str, Any]] = [
+        json.loads((folder / f"{party}.json").read_text())[0] for party in ("alice", "bob")
+    ]
     sent = sum(one["sent"] for one in both)
     return Turn(max(one["seconds"] for one in both), whole, sent, max(peaks), both[0]["size"])
 
@@ -122,7 +149,9 @@ def compute(group: str, size: int) -> float:
 
 def openmined(peer: Peer, folder: Path) -> dict[str, Any]:
     script = HERE / "peers" / f"{peer.script}.py"
-    done = subprocess.run([peer.python, script, "alice.csv", "bob.csv"], cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(
+        [peer.python, script, "alice.csv", "bob.csv"], cwd=folder, capture_output=True, text=True
+    )
     if done.returncode:
         sys.exit(f"openmined-psi failed: {done.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(done.stdout)
@@ -139,9 +168,13 @@ def take_turns(folder: Path, size: int, repeats: int, group: str) -> None:
         theirs += [openmined(peer, folder)] if installed else []
         if any(one["common"] != ours[-1].common for one in theirs) or ours[-1].common != size // 2:
             sys.exit("the results differ")
-    session, whole = (statistics.median(getattr(one, key) for one in ours) for key in ("seconds", "whole"))
+    session, whole = (
+        statistics.median(getattr(one, key) for one in ours) for key in ("seconds", "whole")
+    )
     floor = statistics.median(bare)
-    print(f"{size:,} x {size:,}, {group}, {len(os.sched_getaffinity(0))} cores, medians of {repeats}; seconds")
+    print(
+        f"{size:,} x {size:,}, {group}, {len(os.sched_getaffinity(0))} cores, medians of {repeats}; seconds"
+    )
     print(f"  tacit, mutual TLS, two processes   {session:7.1f}   whole {whole:.1f}")
     print(f"  bare group operations              {floor:7.1f}   tacit / bare {session / floor:.2f}")
     if theirs:
@@ -171,8 +204,12 @@ def main() -> None:
             else:
                 turn = compare(folder, given.group)
                 each = turn.bytes / (2 * size)
-                print(f"{size:,} x {size:,}: {turn.seconds:.1f} s, whole {turn.whole:.1f} s, {turn.common:,} in common")
-                print(f"  {each:.1f} bytes per element, peak memory of a party {turn.memory:.0f} MB")
+                print(
+                    f"{size:,} x {size:,}: {turn.seconds:.1f} s, whole {turn.whole:.1f} s, {turn.common:,} in common"
+                )
+                print(
+                    f"  {each:.1f} bytes per element, peak memory of a party {turn.memory:.0f} MB"
+                )
 
 
 if __name__ == "__main__":

@@ -24,7 +24,13 @@ STUDY = tacit.Study(
     clients=3,
     rounds=50,
     algorithm=["fedavg", {"name": "fedprox", "mu": [0.001, 0.01, 0.1, 1]}],
-    split=["iid", "label_dirichlet", "quantity_skew", {"name": "labels_per_party", "labels": 2}, "feature_noise"],
+    split=[
+        "iid",
+        "label_dirichlet",
+        "quantity_skew",
+        {"name": "labels_per_party", "labels": 2},
+        "feature_noise",
+    ],
 )
 
 
@@ -38,14 +44,18 @@ def main() -> None:
         found = [_open(page.as_uri()) for _ in range(7)]
         for name, index in (("interactive", 0), ("redrawn in", 1)):
             values = [one[index] for one in found]
-            print(f"{name:15} {statistics.median(values):6.2f} s, slowest of 7 {max(values):.2f} s (limit 1)")
+            print(
+                f"{name:15} {statistics.median(values):6.2f} s, slowest of 7 {max(values):.2f} s (limit 1)"
+            )
 
 
 def _open(address: str) -> tuple[float, float]:
     """Seconds until the page is ready, and to redraw everything after a filter is used."""
     path = shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-gpu"]
+        )
         page = browser.new_page()
         page.add_init_script(
             "new MutationObserver(() => {"
@@ -55,7 +65,12 @@ def _open(address: str) -> tuple[float, float]:
         page.goto(address)
         page.wait_for_selector("html[data-ready]")
         ready = page.evaluate("window.readyAt") / 1000
-        redraw = page.evaluate("() => { const t = performance.now(); draw(); return performance.now() - t }") / 1000
+        redraw = (
+            page.evaluate(
+                "() => { const t = performance.now(); draw(); return performance.now() - t }"
+            )
+            / 1000
+        )
         browser.close()
     return ready, redraw
 

@@ -31,8 +31,13 @@ def long_page() -> str:
     for family, base in families().items():
         parts.append(f"## {family.replace('_', ' ').capitalize()}\n")
         for name, cls in base.known().items():
-            settings = ", ".join(f"`{key}: {value}`" for key, value in row(name, cls)["settings"].items()) or "none"
-            parts.append(f"### {name}\n\n```text\n{inspect.getdoc(cls)}\n```\n\nSettings: {settings}.\n")
+            settings = (
+                ", ".join(f"`{key}: {value}`" for key, value in row(name, cls)["settings"].items())
+                or "none"
+            )
+            parts.append(
+                f"### {name}\n\n```text\n{inspect.getdoc(cls)}\n```\n\nSettings: {settings}.\n"
+            )
     return "\n".join(parts)
 
 

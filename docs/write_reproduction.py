@@ -42,13 +42,17 @@ THESIS = {
 
 def keep(folder: Path) -> None:
     """Copies what the page needs of a finished study: each run's top accuracy, each client's in the last ten rounds."""
-    name = re.search(r"^name: (\S+)", (folder / "study.yaml").read_text(encoding="utf-8"), re.MULTILINE)
+    name = re.search(
+        r"^name: (\S+)", (folder / "study.yaml").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert name
     summary, clients = (pd.read_csv(folder / f"{one}.csv") for one in ("summary", "clients"))
     late = clients[clients["round"] > clients["round"].max() - 10]
     runs = [key for key in KEYS if key in summary]
     parts = late.groupby([*runs, "client"], sort=False)[["train_accuracy", "test_accuracy"]].mean()
-    summary[[*runs, "round", "accuracy", "best_accuracy", "status"]].to_csv(target(name[1]), index=False)
+    summary[[*runs, "round", "accuracy", "best_accuracy", "status"]].to_csv(
+        target(name[1]), index=False
+    )
     parts.round(4).to_csv(target(f"{name[1]}-clients"))
 
 
@@ -58,7 +62,9 @@ def target(name: str) -> Path:
 
 def top(name: str) -> pd.DataFrame:
     """Each run's best global test accuracy: a row per method and split, a column per seed."""
-    return pd.read_csv(target(name)).pivot_table("best_accuracy", ["algorithm", "split"], "seed", sort=False)
+    return pd.read_csv(target(name)).pivot_table(
+        "best_accuracy", ["algorithm", "split"], "seed", sort=False
+    )
 
 
 def table(name: str) -> str:
@@ -67,10 +73,17 @@ def table(name: str) -> str:
     lines = ["| | " + " | ".join(COLUMNS.values()) + " |", "|---|" + "---|" * len(COLUMNS)]
     for method, theirs in THESIS[name].items():
         cells = [found.loc[(method, split)] for split in COLUMNS]
-        lines.append(f"| {method} | " + " | ".join(f"{cell.mean():.4f} ± {cell.std():.3f}" for cell in cells) + " |")
+        lines.append(
+            f"| {method} | "
+            + " | ".join(f"{cell.mean():.4f} ± {cell.std():.3f}" for cell in cells)
+            + " |"
+        )
         known = dict(zip(IN_THESIS, theirs, strict=False))
         pairs = zip(COLUMNS, cells, strict=True)
-        texts = [f"*{known[s]:.4f}* ({cell.mean() - known[s]:+.3f})" if s in known else "" for s, cell in pairs]
+        texts = [
+            f"*{known[s]:.4f}* ({cell.mean() - known[s]:+.3f})" if s in known else ""
+            for s, cell in pairs
+        ]
         lines += [f"| *thesis* | {' | '.join(texts)} |"] if theirs else []
     return "\n".join(lines)
 
@@ -90,7 +103,11 @@ def told(gain: pd.Series) -> str:
 def gains_of_clients(name: str, split: str, better: str, worse: str) -> pd.DataFrame:
     """What each client's local test accuracy, mean of the last ten rounds, gains: a row per seed."""
     found = pd.read_csv(target(f"{name}-clients"))
-    means = found[found["split"] == split].groupby(["algorithm", "seed", "client"])["test_accuracy"].mean()
+    means = (
+        found[found["split"] == split]
+        .groupby(["algorithm", "seed", "client"])["test_accuracy"]
+        .mean()
+    )
     return (means[better] - means[worse]).unstack("client")
 
 
@@ -121,7 +138,12 @@ def is_best(name: str, split: str, method: str) -> str:
 
 def claims() -> str:
     """What the thesis concludes from its tables and figures, and what these runs say."""
-    one, two, figure, prox = "thesis-table-2-1", "thesis-table-2-2", "thesis-figure-2-13", "thesis-fedprox"
+    one, two, figure, prox = (
+        "thesis-table-2-1",
+        "thesis-table-2-2",
+        "thesis-figure-2-13",
+        "thesis-fedprox",
+    )
     nova, small, large = "fednova(normalise=epochs)", "fedprox(mu=0.01)", "fedprox(mu=0.1)"
     labels = gains_of_clients(one, IN_ORDER, small, "fedavg")
     skewed = gains_of_clients(prox, "thesis_dirichlet", large, "fedavg")
@@ -129,21 +151,34 @@ def claims() -> str:
     rows = {
         "mu = 1 is the worst everywhere": worst_everywhere(one, "fedprox(mu=1)"),
         "IID: FedAvg is the best": is_best(one, "iid", "fedavg"),
-        **{f"{COLUMNS[split]}: mu = 0.01 is the best": is_best(one, split, small) for split in IN_THESIS[1:]},
+        **{
+            f"{COLUMNS[split]}: mu = 0.01 is the best": is_best(one, split, small)
+            for split in IN_THESIS[1:]
+        },
         "labels per party: mu = 0.01 beats FedAvg": verdict(one, IN_ORDER, small, "fedavg"),
         "labels per party: mu = 0.01 helps the client of two labels most": helps_most(labels, 0),
         "label skew, beta 1: mu = 0.1 helps clients' local tests a little": helps_clients(skewed),
-        "quantity skew: mu = 0.1 is better for every client than FedAvg": helps_every_client(quantity),
+        "quantity skew: mu = 0.1 is better for every client than FedAvg": helps_every_client(
+            quantity
+        ),
         "noise: mu = 0.1 is similar to FedAvg": similar(one, "feature_noise", large, "fedavg"),
         "both label skews hurt most, the rest is close to centralised training": ranked(figure),
         "IID, epochs 5, 1, 2: FedNova beats FedAvg": verdict(two, "iid", nova, "fedavg"),
-        "label skew: FedNova does not beat FedAvg": verdict(two, "thesis_dirichlet", "fedavg", nova),
+        "label skew: FedNova does not beat FedAvg": verdict(
+            two, "thesis_dirichlet", "fedavg", nova
+        ),
         "quantity skew: FedNova beats FedAvg": verdict(two, "quantity_skew", nova, "fedavg"),
         "labels per party: FedNova is worse than FedAvg": verdict(two, IN_ORDER, "fedavg", nova),
-        "noise: FedNova is worse than FedAvg, by its table": verdict(two, "feature_noise", "fedavg", nova),
+        "noise: FedNova is worse than FedAvg, by its table": verdict(
+            two, "feature_noise", "fedavg", nova
+        ),
     }
     return "\n".join(
-        ["| the thesis | these runs |", "|---|---|", *(f"| {text} | {found} |" for text, found in rows.items())]
+        [
+            "| the thesis | these runs |",
+            "|---|---|",
+            *(f"| {text} | {found} |" for text, found in rows.items()),
+        ]
     )
 
 
@@ -170,10 +205,16 @@ def ranked(name: str) -> str:
 
 def page(text: str) -> str:
     """The page with its tables as they follow from docs/results/."""
-    parts = {"table-2-1": table("thesis-table-2-1"), "table-2-2": table("thesis-table-2-2"), "claims": claims()}
+    parts = {
+        "table-2-1": table("thesis-table-2-1"),
+        "table-2-2": table("thesis-table-2-2"),
+        "claims": claims(),
+    }
     for name, made in parts.items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
-        text = re.sub(pattern, lambda found, made=made: f"{found[1]}{made}\n{found[2]}", text, flags=re.DOTALL)
+        text = re.sub(
+            pattern, lambda found, made=made: f"{found[1]}{made}\n{found[2]}", text, flags=re.DOTALL
+        )
     return text
 
 

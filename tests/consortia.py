@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tacit.channel import certificates
 from tacit.channel.consortium import Address, Consortium, default_member
-from tacit.channel.tls import Network
+from tacit.channel.tls import TlsCarrier
 
 LOOPBACK = Address("127.0.0.1", 0)
 PARTIES = ("alice", "bob", "carol")
@@ -28,8 +28,10 @@ class Identity:
     certificate: Path
     key: Path
 
-    def network(self, *, listen: Address | None = None, connect: Mapping[str, Address] | None = None) -> Network:
-        return Network(self.ca, self.certificate, self.key, listen=listen, connect=connect or {})
+    def network(
+        self, *, listen: Address | None = None, connect: Mapping[str, Address] | None = None
+    ) -> TlsCarrier:
+        return TlsCarrier(self.ca, self.certificate, self.key, listen=listen, connect=connect or {})
 
 
 @cache
@@ -61,10 +63,14 @@ def folder() -> Path:
 def identity(party: str, of: str = "good") -> Identity:
     """A party's certificate; it trusts the consortium's authority whoever has signed its own."""
     root = folder()
-    return Identity(root / "good" / "ca.pem", root / of / f"{party}.pem", root / of / f"{party}.key")
+    return Identity(
+        root / "good" / "ca.pem", root / of / f"{party}.pem", root / of / f"{party}.key"
+    )
 
 
-def client_context(shown: Identity | None, change: Callable[[ssl.SSLContext], None] = lambda _: None) -> ssl.SSLContext:
+def client_context(
+    shown: Identity | None, change: Callable[[ssl.SSLContext], None] = lambda _: None
+) -> ssl.SSLContext:
     """A dialler's TLS that is not ours: it may show no certificate, and trusts the consortium's authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(folder() / "good" / "ca.pem")
@@ -74,7 +80,9 @@ def client_context(shown: Identity | None, change: Callable[[ssl.SSLContext], No
     return context
 
 
-def server_context(shown: Identity, change: Callable[[ssl.SSLContext], None] = lambda _: None) -> ssl.SSLContext:
+def server_context(
+    shown: Identity, change: Callable[[ssl.SSLContext], None] = lambda _: None
+) -> ssl.SSLContext:
     """A listener's TLS that is not ours: it asks nobody for a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(shown.certificate, shown.key)

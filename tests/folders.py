@@ -15,14 +15,20 @@ def assert_same_results(one: Path, other: Path) -> None:
     for name in WHOLE:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
     compared = [(folder / "comparison.csv").read_text().splitlines() for folder in (one, other)]
-    mine, theirs = ([line for line in lines if not line.split(",")[0].endswith("seconds")] for lines in compared)
+    mine, theirs = (
+        [line for line in lines if not line.split(",")[0].endswith("seconds")] for lines in compared
+    )
     assert mine == theirs
     for name in TIMED:
         tables = [pd.read_csv(folder / name, dtype=str) for folder in (one, other)]
         mine, theirs = (table.loc[:, ~table.columns.str.endswith("seconds")] for table in tables)
         assert mine.equals(theirs), name
-    mine, theirs = (sorted(path.name for path in (folder / "models").iterdir()) for folder in (one, other))
+    mine, theirs = (
+        sorted(path.name for path in (folder / "models").iterdir()) for folder in (one, other)
+    )
     assert mine == theirs
     for name in mine:
-        states = [torch.load(folder / "models" / name, weights_only=True) for folder in (one, other)]
+        states = [
+            torch.load(folder / "models" / name, weights_only=True) for folder in (one, other)
+        ]
         torch.testing.assert_close(*states, rtol=0, atol=0)

@@ -16,7 +16,7 @@ from tacit.channel import endpoint as endpoints
 from tacit.channel.consortium import Address
 from tacit.channel.endpoint import Endpoint, Timing
 from tacit.channel.link import Link
-from tacit.channel.tls import Network
+from tacit.channel.tls import TlsCarrier
 from tacit.core.events import Event, Warned
 
 Links = Mapping[str, Link]
@@ -30,7 +30,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Party:
-    network: Network
+    network: TlsCarrier
     endpoint: Endpoint
     told: list[Event]
 
@@ -52,18 +52,28 @@ def anonymous(text: str) -> str:
 
 
 def listener(
-    me: str, *peers: str, shown: Identity | None = None, timing: Timing = QUICK, at: Address = LOOPBACK
+    me: str,
+    *peers: str,
+    shown: Identity | None = None,
+    timing: Timing = QUICK,
+    at: Address = LOOPBACK,
 ) -> Party:
     return _party(me, peers, (shown or identity(me)).network(listen=at), timing)
 
 
-def dialler(me: str, peers: Mapping[str, Address], *, shown: Identity | None = None, timing: Timing = QUICK) -> Party:
+def dialler(
+    me: str, peers: Mapping[str, Address], *, shown: Identity | None = None, timing: Timing = QUICK
+) -> Party:
     return _party(me, tuple(peers), (shown or identity(me)).network(connect=peers), timing)
 
 
-def _party(me: str, peers: tuple[str, ...], network: Network, timing: Timing) -> Party:
+def _party(me: str, peers: tuple[str, ...], network: TlsCarrier, timing: Timing) -> Party:
     told: list[Event] = []
-    return Party(network, Endpoint(me, peers, network, purpose="test", timing=timing, on_event=told.append), told)
+    return Party(
+        network,
+        Endpoint(me, peers, network, purpose="test", timing=timing, on_event=told.append),
+        told,
+    )
 
 
 def exchange(count: int = 5, size: int = 100) -> Callable[[Links], Awaitable[bool]]:
@@ -103,7 +113,9 @@ class Proxy:
 
     async def __aexit__(self, *_: object) -> None:
         self.server.close()
-        while any(not task.done() for task in self._tasks):  # cancelled ones would be reported by asyncio's server
+        while any(
+            not task.done() for task in self._tasks
+        ):  # cancelled ones would be reported by asyncio's server
             self.cut()
             await asyncio.sleep(0.01)
         await asyncio.gather(*self._tasks, return_exceptions=True)

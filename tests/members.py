@@ -26,7 +26,9 @@ def ends(cls: type[Registered]) -> list[tuple[str, Any]]:
     pairs = []
     for key, kind in field_types(cls).items():
         values = (
-            get_args(kind) if get_origin(kind) is Literal else {bool: (True, False), float: (0.0, 1.0)}.get(kind, ())
+            get_args(kind)
+            if get_origin(kind) is Literal
+            else {bool: (True, False), float: (0.0, 1.0)}.get(kind, ())
         )
         pairs += [(key, value) for value in values]
     return pairs

@@ -28,19 +28,25 @@ def in_order(*order: int) -> np.random.Generator:
     return cast(np.random.Generator, InOrder(*order))
 
 
-def a_network(widths: Sequence[int], rng: np.random.Generator, inputs: int = 3, outputs: int = 2) -> Dense:
+def a_network(
+    widths: Sequence[int], rng: np.random.Generator, inputs: int = 3, outputs: int = 2
+) -> Dense:
     sizes = [inputs, *widths, outputs]
     weights = tuple(rng.normal(size=(after, before)) for before, after in itertools.pairwise(sizes))
     return Dense(weights, tuple(rng.normal(size=len(weight)) for weight in weights))
 
 
-def relatives(widths: Sequence[Sequence[int]], rng: np.random.Generator, noise: float = 0.3) -> list[Dense]:
+def relatives(
+    widths: Sequence[Sequence[int]], rng: np.random.Generator, noise: float = 0.3
+) -> list[Dense]:
     """Networks that share some of their neurons, give or take some noise: each is a part of one large network."""
     depth = len(widths[0])
     large = a_network([max(own[layer] for own in widths) + 2 for layer in range(depth)], rng)
     found = []
     for own in widths:
-        part = large.part([rng.permutation(large.widths[layer])[: own[layer]] for layer in range(depth)])
+        part = large.part(
+            [rng.permutation(large.widths[layer])[: own[layer]] for layer in range(depth)]
+        )
         found.append(changed(part, lambda array: array + noise * rng.normal(size=array.shape)))
     return found
 
@@ -49,7 +55,9 @@ def changed(network: Dense, how: Callable[[Floats], Floats]) -> Dense:
     return Dense(tuple(map(how, network.weights)), tuple(map(how, network.biases)))
 
 
-def shuffled(network: Dense, rng: np.random.Generator, layers: Sequence[int] | None = None) -> tuple[Dense, list[Any]]:
+def shuffled(
+    network: Dense, rng: np.random.Generator, layers: Sequence[int] | None = None
+) -> tuple[Dense, list[Any]]:
     """The same network with its hidden neurons in another order, and the old place of each."""
     orders = [rng.permutation(width) for width in network.widths]
     if layers is not None:
@@ -68,15 +76,21 @@ def answers(network: Dense, x: Floats) -> Floats:
     return np.asarray(x @ network.weights[-1].T + network.biases[-1])
 
 
-def groups(places: Sequence[Any], names: Sequence[Any] | None = None) -> list[frozenset[tuple[int, int]]]:
+def groups(
+    places: Sequence[Any], names: Sequence[Any] | None = None
+) -> list[frozenset[tuple[int, int]]]:
     """The vectors, as (client, number), of each atom; `names` are the vectors' old numbers."""
     found: dict[int, set[tuple[int, int]]] = {}
     for client, own in enumerate(places):
         for number, atom in enumerate(own):
-            found.setdefault(int(atom), set()).add((client, int(number if names is None else names[client][number])))
+            found.setdefault(int(atom), set()).add(
+                (client, int(number if names is None else names[client][number]))
+            )
     return [frozenset(found[atom]) for atom in sorted(found)]
 
 
 def assert_networks_agree(one: Dense, other: Dense, **tolerance: float) -> None:
-    for mine, theirs in zip((*one.weights, *one.biases), (*other.weights, *other.biases), strict=True):
+    for mine, theirs in zip(
+        (*one.weights, *one.biases), (*other.weights, *other.biases), strict=True
+    ):
         np.testing.assert_allclose(mine, theirs, **tolerance)

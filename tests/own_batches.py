@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 
-def backwards(shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator) -> Sequence[Tensor]:
+def backwards(
+    shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
+) -> Sequence[Tensor]:
     """Never shuffled, the last samples first, and a step without any at the end."""
     batches = list(shard.flip(0).split(batch_size or max(len(shard), 1)))
     return [*batches * epochs, shard[:0]]

@@ -48,7 +48,11 @@ class Net(nn.Module):
     def __init__(self, width: int = 8) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Linear(4, width, bias=False), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.2), nn.Linear(width, 2)
+            nn.Linear(4, width, bias=False),
+            nn.BatchNorm1d(width),
+            nn.ReLU(),
+            nn.Dropout(0.2),
+            nn.Linear(width, 2),
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -100,7 +104,11 @@ class Memorious(Algorithm):
     def finish(self, w: torch.Tensor, sent: Rows, mine: Rows, work: Work) -> tuple[Rows, Rows]:
         assert work.full_gradient is not None
         message = {"dx": w - sent["x"] + 1e-3 * mine["full"], "turns": mine["turns"]}
-        return message, {"full": work.full_gradient, "turns": mine["turns"] + 1, "born": mine["born"]}
+        return message, {
+            "full": work.full_gradient,
+            "turns": mine["turns"] + 1,
+            "born": mine["born"],
+        }
 
     def aggregate(self, server: Mapping[str, Any], cohort: Cohort) -> dict[str, Any]:
         assert (cohort.rows("turns") <= server["turn"]).all()

@@ -24,7 +24,7 @@ from tacit.rounds.client import Draft, finish
 from tacit.simulation.kinds.horizontal import Simulation
 from tacit.simulation.state import RunState
 from tacit.study.study import Study
-from tacit.training.batches import Batch, Listed, Samples
+from tacit.training.batches import Batch, ListedBatches, Samples
 from tacit.training.gradients import Gradients
 from tacit.training.optimisers import SGD, Optimiser
 from tacit.training.row_trainer import RowTrainer
@@ -60,7 +60,13 @@ FUSED: dict[str, Any] = {  # clients whose networks become one
     "optimiser": {"name": "adam", "lr": 0.02},
     "seed": [0, 1],
 }
-FAST = {"dataset": "iris", "model": "linear", "optimiser": {"name": "sgd", "lr": 0.1}, "clients": 3, "rounds": 2}
+FAST = {
+    "dataset": "iris",
+    "model": "linear",
+    "optimiser": {"name": "sgd", "lr": 0.1},
+    "clients": 3,
+    "rounds": 2,
+}
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,9 @@ class Quadratic:
     centres: Tensor  # (N, P)
     hessians: Tensor | None = None  # (N, P, P); the identity if left out
 
-    def __call__(self, w: Tensor, buffers: dict[str, Tensor], batch: Batch, seeds: Tensor, step: Tensor) -> Gradients:
+    def __call__(
+        self, w: Tensor, buffers: dict[str, Tensor], batch: Batch, seeds: Tensor, step: Tensor
+    ) -> Gradients:
         who = batch.y[:, 0]
         gap = w - self.centres[who]
         g = gap if self.hessians is None else torch.einsum("kpq,kq->kp", self.hessians[who], gap)
@@ -112,7 +120,7 @@ def play(
     trainer = RowTrainer(None, Samples(who, who), gradient=problem)
     taken = (algorithm.local_work and [1] * count) or steps
     shards = who.split(1)
-    batches = [Listed([shard] * times) for shard, times in zip(shards, taken, strict=True)]
+    batches = [ListedBatches([shard] * times) for shard, times in zip(shards, taken, strict=True)]
     for _ in range(rounds):
         sent = sent_rows(algorithm, server, count)
         w, mine, begun = view.begin(sent, mine)
@@ -139,10 +147,15 @@ def sent_rows(algorithm: Algorithm, server: Any, count: int) -> dict[str, Tensor
     """What the server sends, one row per client."""
     x = server["x"]
     each = [algorithm.send(server, k) for k in range(count)]
-    return {name: torch.stack([torch.as_tensor(one[name]).to(x).reshape(-1) for one in each]) for name in each[0]}
+    return {
+        name: torch.stack([torch.as_tensor(one[name]).to(x).reshape(-1) for one in each])
+        for name in each[0]
+    }
 
 
-def a_cohort(message: dict[str, Tensor], samples: Sequence[float], steps: Tensor, algorithm: Algorithm) -> Cohort:
+def a_cohort(
+    message: dict[str, Tensor], samples: Sequence[float], steps: Tensor, algorithm: Algorithm
+) -> Cohort:
     """A cohort of all clients, averaged."""
     n = torch.tensor(samples, dtype=steps.dtype)[:, None]
     return Cohort(
@@ -162,10 +175,15 @@ def a_cohort(message: dict[str, Tensor], samples: Sequence[float], steps: Tensor
 def varied(item: Registered, factor: float) -> Any:
     """The same object with every float field multiplied, so that two of them differ in every column."""
     kinds = field_types(type(item))
-    return replace(item, **{f.name: getattr(item, f.name) * factor for f in fields(item) if kinds[f.name] is float})  # type: ignore[type-var, arg-type]
+    return replace(
+        item,
+        **{f.name: getattr(item, f.name) * factor for f in fields(item) if kinds[f.name] is float},
+    )  # type: ignore[type-var, arg-type]
 
 
-def tiny_dataset(samples: int = 60, classes: int = 3, dtype: torch.dtype = torch.float64) -> Dataset:
+def tiny_dataset(
+    samples: int = 60, classes: int = 3, dtype: torch.dtype = torch.float64
+) -> Dataset:
     """Three separable clouds, in double precision."""
     draw = torch.Generator().manual_seed(0)
     y = torch.arange(samples) % classes
@@ -173,11 +191,13 @@ def tiny_dataset(samples: int = 60, classes: int = 3, dtype: torch.dtype = torch
     return Dataset("tiny", x, y, x[:12].clone(), y[:12].clone(), tuple("abc"[:classes]))
 
 
-def simulate(data: Dataset | None = None, *, form: Any = None, block: int | None = None, **settings: Any) -> Simulation:
+def simulate(
+    data: Dataset | None = None, *, form: Any = None, at_once: int | None = None, **settings: Any
+) -> Simulation:
     """Plays a small study to its end, all its runs in one batch, and returns the engine."""
     study = Study("small", **{**FAST, **settings})
     named = [(f"run{k}", run) for k, run in enumerate(study.runs())]
-    simulation = Simulation(named, data or named[0][1].dataset.load(), form=form, block=block)
+    simulation = Simulation(named, data or named[0][1].dataset.load(), form=form, at_once=at_once)
     simulation.records = []  # type: ignore[attr-defined]
     while simulation.going:
         simulation.records += [record for record, _ in simulation.play_round()]  # type: ignore[attr-defined]
@@ -205,7 +225,10 @@ class StopAfter:
 
 
 def everything(folder: Path) -> dict[str, object]:
-    models = {path.name: torch.load(path, weights_only=True) for path in sorted((folder / "models").glob("*.pt"))}
+    models = {
+        path.name: torch.load(path, weights_only=True)
+        for path in sorted((folder / "models").glob("*.pt"))
+    }
     return {"history": (folder / "history.jsonl").read_bytes(), "models": models}
 
 

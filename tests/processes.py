@@ -48,10 +48,24 @@ class Process:
 
     def __post_init__(self) -> None:
         self.log = self.place / f"{self.name}-{time.monotonic_ns()}.log"
-        data = ["--key", "nin", "--party", self.name, "--data", str(self.place / f"{self.name}.csv")]
-        data += ["--out", str(self.place / f"{self.name}-common.csv"), "--consortium", str(folder() / "good")]
+        data = [
+            "--key",
+            "nin",
+            "--party",
+            self.name,
+            "--data",
+            str(self.place / f"{self.name}.csv"),
+        ]
+        data += [
+            "--out",
+            str(self.place / f"{self.name}-common.csv"),
+            "--consortium",
+            str(folder() / "good"),
+        ]
         environment = (
-            os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"} | self.environment
+            os.environ
+            | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+            | self.environment
         )
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -85,8 +99,12 @@ def pair(place: Path, *more: str, **how: Any) -> dict[str, Process]:
     """Alice listens, bob dials; both compare only with each other."""
     port = free_port()
     return {
-        "alice": Process("alice", place, ["--with", "bob", "--listen", f"127.0.0.1:{port}", *more], **how),
-        "bob": Process("bob", place, ["--with", "alice", "--connect", f"127.0.0.1:{port}", *more], **how),
+        "alice": Process(
+            "alice", place, ["--with", "bob", "--listen", f"127.0.0.1:{port}", *more], **how
+        ),
+        "bob": Process(
+            "bob", place, ["--with", "alice", "--connect", f"127.0.0.1:{port}", *more], **how
+        ),
     }
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from tacit.core.rows import pick
 from tacit.core.vectors import Layout
 from tacit.models.model import make_module
-from tacit.rounds.client import Memory, Reply, Seat, plan_batches, take_part
+from tacit.rounds.client import Memory, Participant, Reply, draw_batches, take_part
 from tacit.rounds.server import ServerState, broadcast, close_round, expected_form
 from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.study.study import Study
@@ -47,7 +47,11 @@ def from_bytes(data: bytes) -> Packet:
 
 def within(packet: Packet, prefix: str) -> Packet:
     """The entries below a prefix."""
-    return {name.removeprefix(prefix): value for name, value in packet.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): value
+        for name, value in packet.items()
+        if name.startswith(prefix)
+    }
 
 
 def below(prefix: str, rows: Mapping[str, Tensor]) -> Packet:
@@ -57,7 +61,9 @@ def below(prefix: str, rows: Mapping[str, Tensor]) -> Packet:
 class Site:
     """One client: its settings, its own samples, and what it remembers."""
 
-    def __init__(self, settings: Mapping[str, Any], client: int, x: Tensor, y: Tensor, outputs: int) -> None:
+    def __init__(
+        self, settings: Mapping[str, Any], client: int, x: Tensor, y: Tensor, outputs: int
+    ) -> None:
         self.run, self.client = run_of(settings), client
         self.shard = torch.arange(len(y))
         module = make_module(self.run.model, tuple(x.shape[1:]), outputs, self.run.seed).to(x.dtype)
@@ -73,15 +79,19 @@ class Site:
         if "round" not in packet:
             return None
         round = int(packet["round"])
-        seat = Seat(self.run, self.client, round, self.shard, self.initial, self.memory)
-        batches = plan_batches(self.run, self.client, round, self.shard, self.trainer)
+        participant = Participant(
+            self.run, self.client, round, self.shard, self.initial, self.memory
+        )
+        batches = draw_batches(self.run, self.client, round, self.shard, self.trainer)
         sent, buffers = within(packet, "sent "), within(packet, "buffers ")
-        (finished,) = take_part([seat], sent, [batches], self.trainer, pick(buffers, None))
+        (finished,) = take_part([participant], sent, [batches], self.trainer, pick(buffers, None))
         if finished is None:
             return b""
         self.pending, self.pending_round = finished.memory, round
         reply = finished.reply
-        columns = {name: getattr(reply, name) for name in COLUMNS if getattr(reply, name) is not None}
+        columns = {
+            name: getattr(reply, name) for name in COLUMNS if getattr(reply, name) is not None
+        }
         about = {"client": reply.client, "round": reply.round}
         return to_bytes({**about, **columns, **below("message ", reply.message)})
 
@@ -105,12 +115,16 @@ class Site:
 class Coordinator:
     """The server: the model, and which reply of whom counted last."""
 
-    def __init__(self, settings: Mapping[str, Any], shape: Sequence[int], outputs: int, everyone: int) -> None:
+    def __init__(
+        self, settings: Mapping[str, Any], shape: Sequence[int], outputs: int, everyone: int
+    ) -> None:
         self.run, self.everyone = run_of(settings), everyone
         module = make_module(self.run.model, tuple(shape), outputs, self.run.seed)
         layout = Layout.of(module)
         x = layout.flatten(module)
-        self.state = ServerState(self.run.algorithm.server_init(x, self.run.clients), layout.copy_buffers(module))
+        self.state = ServerState(
+            self.run.algorithm.server_init(x, self.run.clients), layout.copy_buffers(module)
+        )
         self.accepted = [-1] * self.run.clients
         self.refused: list[str] = []
 
@@ -132,7 +146,9 @@ class Coordinator:
         """Ends the round with these replies; the clients whose replies count."""
         form = expected_form(self.run, self.state)
         arrived = [read_reply(data) for data in replies]
-        end = close_round(self.run, self.state, arrived, chosen=self.chosen, form=form, everyone=self.everyone)
+        end = close_round(
+            self.run, self.state, arrived, chosen=self.chosen, form=form, everyone=self.everyone
+        )
         assert end.state is not None
         self.refused += [why for _, why in end.refused]
         for client in end.accepted:
@@ -167,7 +183,9 @@ class RemoteSite:
         assert answer is not None, "the site has died"
         return answer
 
-    def take_over(self, settings: Mapping[str, Any], client: int, x: Tensor, y: Tensor, outputs: int) -> None:
+    def take_over(
+        self, settings: Mapping[str, Any], client: int, x: Tensor, y: Tensor, outputs: int
+    ) -> None:
         """Makes it a client of this study, with these samples."""
         text = np.frombuffer(json.dumps(settings).encode(), np.uint8)
         self.ask(to_bytes({"settings": text, "client": client, "x": x, "y": y, "outputs": outputs}))
@@ -204,7 +222,9 @@ def serve(incoming: IO[bytes], outgoing: IO[bytes]) -> None:
         answer: bytes | None = b""
         if "settings" in packet:
             settings = json.loads(packet["settings"].numpy().tobytes())
-            site = Site(settings, int(packet["client"]), packet["x"], packet["y"], int(packet["outputs"]))
+            site = Site(
+                settings, int(packet["client"]), packet["x"], packet["y"], int(packet["outputs"])
+            )
         else:
             assert site
             answer = site.hear(data)

@@ -11,7 +11,9 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "tacit"
 FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
-MODULES = {".".join(("tacit", *path.relative_to(SOURCE).with_suffix("").parts)): path for path in FILES}
+MODULES = {
+    ".".join(("tacit", *path.relative_to(SOURCE).with_suffix("").parts)): path for path in FILES
+}
 
 
 def imports_of(path: Path) -> set[str]:
@@ -67,14 +69,24 @@ def test_a_package_with_a_price_is_imported_in_one_place(package: str, homes: li
 
 def test_algorithms_hold_arithmetic_and_no_loop() -> None:
     for path in (SOURCE / "federated" / "algorithms").glob("*.py"):
-        checks = [node for node in ast.walk(TREES[path]) if getattr(node, "name", "") == "__post_init__"]
-        inside = {inner for node in checks for inner in ast.walk(node)}  # a constructor may check field after field
-        loops = [n for n in ast.walk(TREES[path]) if isinstance(n, ast.For | ast.While) and n not in inside]
+        checks = [
+            node for node in ast.walk(TREES[path]) if getattr(node, "name", "") == "__post_init__"
+        ]
+        inside = {
+            inner for node in checks for inner in ast.walk(node)
+        }  # a constructor may check field after field
+        loops = [
+            n
+            for n in ast.walk(TREES[path])
+            if isinstance(n, ast.For | ast.While) and n not in inside
+        ]
         assert not loops, f"{path} loops: the loops over rounds, steps and clients are the engine's"
 
 
 def test_folders_are_nouns_from_the_field() -> None:
-    names = {part.lower() for path in FILES for part in path.relative_to(SOURCE).with_suffix("").parts}
+    names = {
+        part.lower() for path in FILES for part in path.relative_to(SOURCE).with_suffix("").parts
+    }
     assert not names & {"utils", "util", "common", "helpers", "manager", "misc"}
 
 
@@ -126,6 +138,10 @@ def test_private_names_of_torch_are_looked_up_in_one_module() -> None:
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
                 private = [alias.name for alias in node.names if alias.name.startswith("_")]
                 assert not private, f"{path}:{node.lineno} imports {private} of torch"
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id == "torch"
+            ):
                 public = not node.attr.startswith("_") or node.attr.startswith("__")
                 assert public, f"{path}:{node.lineno} uses torch.{node.attr}"

@@ -135,7 +135,10 @@ def open_capture(capture: Capture, keylog: str) -> dict[str, Opened]:
     names = {"dialler": "CLIENT", "listener": "SERVER"}
     return {
         side: _open(
-            raw, suite, secrets[f"{names[side]}_HANDSHAKE_TRAFFIC_SECRET"], secrets[f"{names[side]}_TRAFFIC_SECRET_0"]
+            raw,
+            suite,
+            secrets[f"{names[side]}_HANDSHAKE_TRAFFIC_SECRET"],
+            secrets[f"{names[side]}_TRAFFIC_SECRET_0"],
         )
         for side, raw in capture.sides().items()
     }
@@ -192,7 +195,9 @@ def _messages(raw: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
 
 def _first_messages(raw: bytes) -> list[tuple[int, bytes]]:
     """Those in the clear."""
-    return _messages(b"".join(payload for kind, _, payload in _records(raw) if kind == HANDSHAKE))[0]
+    return _messages(b"".join(payload for kind, _, payload in _records(raw) if kind == HANDSHAKE))[
+        0
+    ]
 
 
 def _after_session(hello: bytes) -> bytes:
@@ -225,7 +230,9 @@ class _Keys:
 
     def next(self) -> _Keys:
         algorithm = self.suite[2]
-        return _Keys(_expand(self.secret, b"traffic upd", algorithm.digest_size, algorithm), self.suite)
+        return _Keys(
+            _expand(self.secret, b"traffic upd", algorithm.digest_size, algorithm), self.suite
+        )
 
 
 def _open(raw: bytes, suite: tuple[Any, int, Any], first: bytes, then: bytes) -> Opened:
@@ -250,7 +257,18 @@ def _open(raw: bytes, suite: tuple[Any, int, Any], first: bytes, then: bytes) ->
 # searching
 
 SHORTEST = 6  # bytes that are looked for: shorter ones, such as a CRC-32 or a packed int32, turn up by chance
-HASHES = ("md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b", "blake2s", "sha3_256", "sha3_512")
+HASHES = (
+    "md5",
+    "sha1",
+    "sha224",
+    "sha256",
+    "sha384",
+    "sha512",
+    "blake2b",
+    "blake2s",
+    "sha3_256",
+    "sha3_512",
+)
 Canary = str | int | float | bytes
 
 
@@ -277,7 +295,11 @@ def _plain(canary: Canary) -> dict[str, bytes]:
         return {"raw": canary, "raw, backwards": canary[::-1]}
     found: dict[str, bytes] = {}
     if isinstance(canary, int | float):
-        forms = ("<d", ">d", "<f", ">f") if isinstance(canary, float) else ("<q", ">q", "<i", ">i", "<d", ">d")
+        forms = (
+            ("<d", ">d", "<f", ">f")
+            if isinstance(canary, float)
+            else ("<q", ">q", "<i", ">i", "<d", ">d")
+        )
         for form in forms:
             with suppress(struct.error, OverflowError):
                 found[f"packed {form}"] = struct.pack(form, canary)
@@ -289,11 +311,19 @@ def _plain(canary: Canary) -> dict[str, bytes]:
 
 
 def _texts(text: str) -> dict[str, str]:
-    found = {"as it is": text, "upper": text.upper(), "lower": text.lower(), "folded": text.casefold()}
+    found = {
+        "as it is": text,
+        "upper": text.upper(),
+        "lower": text.lower(),
+        "folded": text.casefold(),
+    }
     found["collapsed"] = " ".join(text.split()).casefold()
     found["without spaces"] = "".join(text.split()).casefold()
     for form in ("NFC", "NFD", "NFKC", "NFKD"):
-        found |= {f"{label} {form}": unicodedata.normalize(form, one) for label, one in list(found.items())[:6]}  # type: ignore[arg-type]
+        found |= {
+            f"{label} {form}": unicodedata.normalize(form, one)
+            for label, one in list(found.items())[:6]
+        }  # type: ignore[arg-type]
     return _distinct(found)
 
 
@@ -323,12 +353,21 @@ def key_canaries(path: Path) -> dict[str, bytes]:
     key: Any = serialization.load_pem_private_key(pem, None)
     number = key.private_numbers().private_value.to_bytes(32, "big")
     lines = [line for line in pem.splitlines() if line and not line.startswith(b"-")]
-    formats = {"PKCS8": serialization.PrivateFormat.PKCS8, "SEC1": serialization.PrivateFormat.TraditionalOpenSSL}
+    formats = {
+        "PKCS8": serialization.PrivateFormat.PKCS8,
+        "SEC1": serialization.PrivateFormat.TraditionalOpenSSL,
+    }
     found = {
-        f"{path.name} {name}": key.private_bytes(serialization.Encoding.DER, form, serialization.NoEncryption())
+        f"{path.name} {name}": key.private_bytes(
+            serialization.Encoding.DER, form, serialization.NoEncryption()
+        )
         for name, form in formats.items()
     }
-    return found | {f"{path.name} number": number} | {f"{path.name} line {k}": line for k, line in enumerate(lines)}
+    return (
+        found
+        | {f"{path.name} number": number}
+        | {f"{path.name} line {k}": line for k, line in enumerate(lines)}
+    )
 
 
 def leaks(recorded: Mapping[str, bytes], canaries: Mapping[str, Canary]) -> list[str]:

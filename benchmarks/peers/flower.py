@@ -10,7 +10,11 @@ import logging
 import os
 from typing import Any
 
-os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_DEDUP_LOGS": "1"}
+os.environ |= {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_DEDUP_LOGS": "1",
+}
 os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 import flwr
@@ -33,7 +37,10 @@ def make_client(task: Task) -> ClientApp:
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())
         x, y = client_data(task, int(context.node_config["partition-id"]))
         train(model, x, y, task)
-        reply = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": len(y)})}
+        reply = {
+            "arrays": ArrayRecord(model.state_dict()),
+            "metrics": MetricRecord({"num-examples": len(y)}),
+        }
         return Message(content=RecordDict(reply), reply_to=message)
 
     return app
@@ -52,8 +59,12 @@ def make_server(task: Task, clock: Clock) -> ServerApp:
             clock.round_done(accuracy) if turn else clock.start()
             return MetricRecord({"accuracy": accuracy})
 
-        strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=task.clients, min_available_nodes=task.clients)
-        strategy.start(grid, ArrayRecord(model.state_dict()), num_rounds=task.rounds, evaluate_fn=measure)
+        strategy = FedAvg(
+            fraction_evaluate=0.0, min_train_nodes=task.clients, min_available_nodes=task.clients
+        )
+        strategy.start(
+            grid, ArrayRecord(model.state_dict()), num_rounds=task.rounds, evaluate_fn=measure
+        )
 
     return app
 
@@ -63,10 +74,19 @@ def main() -> None:
     load(task.samples)
     logging.getLogger("flwr").setLevel(logging.ERROR)
     settings: dict[str, Any] = {
-        "init_args": {"num_cpus": task.cores, "logging_level": logging.ERROR, "log_to_driver": False},
+        "init_args": {
+            "num_cpus": task.cores,
+            "logging_level": logging.ERROR,
+            "log_to_driver": False,
+        },
         "client_resources": {"num_cpus": task.cores_per_client, "num_gpus": 0.0},
     }
-    run_simulation(make_server(task, clock), make_client(task), num_supernodes=task.clients, backend_config=settings)
+    run_simulation(
+        make_server(task, clock),
+        make_client(task),
+        num_supernodes=task.clients,
+        backend_config=settings,
+    )
     clock.report(name="Flower", version=flwr.__version__)
 
 

@@ -24,4 +24,12 @@ client, server = psi.client.CreateWithNewKey(True), psi.server.CreateWithNewKey(
 setup = server.CreateSetupMessage(1e-9, len(ours), theirs, psi.DataStructure.RAW)
 answer = server.ProcessRequest(client.CreateRequest(ours))
 common = client.GetIntersection(setup, answer)
-print(json.dumps({"seconds": time.perf_counter() - start, "common": len(common), "version": version("openmined-psi")}))
+print(
+    json.dumps(
+        {
+            "seconds": time.perf_counter() - start,
+            "common": len(common),
+            "version": version("openmined-psi"),
+        }
+    )
+)

@@ -64,8 +64,12 @@ class Tests(TrainingProcessCallback):
         self.clock.start()
         return Metrics()
 
-    def after_central_iteration(self, metrics: Metrics, model: Any, *, central_iteration: int) -> Any:
-        found = dict(model.evaluate(self.data, eval_params=NNEvalHyperParams(local_batch_size=TEST_BATCH)))
+    def after_central_iteration(
+        self, metrics: Metrics, model: Any, *, central_iteration: int
+    ) -> Any:
+        found = dict(
+            model.evaluate(self.data, eval_params=NNEvalHyperParams(local_batch_size=TEST_BATCH))
+        )
         self.clock.round_done(get_overall_value(next(iter(found.values()))))
         return False, Metrics()
 

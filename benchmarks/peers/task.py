@@ -20,7 +20,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
 MARK = "TACIT_PEERS_TURN"
 TEST_BATCH = 250  # the fastest of 100 to 2,000 for the bare loop
 HEADERS = (16, 8, 16, 8)  # bytes before the pixels or labels
@@ -42,7 +47,9 @@ class Task:
     def given(cls) -> Task:
         """The one on the command line; this process keeps to its share of the cores."""
         task = cls(**json.loads(sys.argv[1])) if len(sys.argv) > 1 else cls()
-        torch.set_num_threads(max(1, task.cores // int(os.environ.get("WORLD_SIZE", "1"))))  # torchrun's
+        torch.set_num_threads(
+            max(1, task.cores // int(os.environ.get("WORLD_SIZE", "1")))
+        )  # torchrun's
         torch.manual_seed(0)
         return task
 
@@ -68,8 +75,12 @@ class Clock:
     def report(self, **about: Any) -> None:
         if os.environ.get("RANK", "0") != "0":
             return
-        ends = [[end - begun for end, begun in zip(both, self.begun, strict=True)] for both in self.ends]
-        used = max(cpu_seconds(), self.ends[-1][1])  # actors that have gone by now were there after the last round
+        ends = [
+            [end - begun for end, begun in zip(both, self.begun, strict=True)] for both in self.ends
+        ]
+        used = max(
+            cpu_seconds(), self.ends[-1][1]
+        )  # actors that have gone by now were there after the last round
         found = {"ends": ends, "accuracies": self.accuracies, "cpu": used}
         print(json.dumps({**about, "torch": torch.__version__, **found}))
 
@@ -85,7 +96,9 @@ def cpu_seconds() -> float:
     for place in Path("/proc").glob("[0-9]*"):
         try:
             if mark in (place / "environ").read_bytes():
-                ticks += sum(map(int, (place / "stat").read_text().rpartition(")")[2].split()[11:15]))
+                ticks += sum(
+                    map(int, (place / "stat").read_text().rpartition(")")[2].split()[11:15])
+                )
         except OSError:  # it has ended, or is somebody else's
             continue
     return ticks / os.sysconf("SC_CLK_TCK") if ticks else time.process_time()
@@ -98,7 +111,14 @@ def make_model() -> nn.Module:
         return nn.Sequential(
             *(nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2)),
             *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)),
-            *(nn.Flatten(), nn.Linear(256, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)),
+            *(
+                nn.Flatten(),
+                nn.Linear(256, 120),
+                nn.ReLU(),
+                nn.Linear(120, 84),
+                nn.ReLU(),
+                nn.Linear(84, 10),
+            ),
         )
 
 

@@ -70,17 +70,17 @@ def run(
     ends the study too. Either way it can be resumed.
     """
     from tacit.core.errors import StudyError
-    from tacit.execution.planner import Places
+    from tacit.execution.planner import Placement
     from tacit.execution.runner import new_folder, run_study
     from tacit.study.study import Study
 
     if folder is not None and (not isinstance(folder, str | Path) or not str(folder)):
         raise StudyError(f"expected a folder's name for the results, got {folder!r}")
-    study, places = Study.of(study), Places(device, workers, threads, on, exact)
+    study, placement = Study.of(study), Placement(device, workers, threads, on, exact)
     place = Path(folder).expanduser() if folder is not None else new_folder(study.name)
     hear = _listener(on_event)
     with _resumable(place):
-        run_study(study, place, places, data=data, on_event=hear)
+        run_study(study, place, placement, data=data, on_event=hear)
     return _conclude(place, hear)
 
 
@@ -96,13 +96,13 @@ def resume(
     on_event: Listeners | None = None,
 ) -> Results:
     """Goes on where the study in this folder was stopped, to the same bits as if it never was."""
-    from tacit.execution.planner import Places
+    from tacit.execution.planner import Placement
     from tacit.execution.runner import resume_study
 
-    place, places = Path(folder).expanduser(), Places(device, workers, threads, on, exact)
+    place, placement = Path(folder).expanduser(), Placement(device, workers, threads, on, exact)
     hear = _listener(on_event)
     with _resumable(place):
-        resume_study(place, places, data=data, on_event=hear)
+        resume_study(place, placement, data=data, on_event=hear)
     return _conclude(place, hear)
 
 
@@ -117,15 +117,19 @@ def plan(
     exact: bool = False,
 ) -> Plan:
     """What `run` would do with this study, and where; `print` shows it. Nothing is run or written."""
-    from tacit.execution.planner import Places
+    from tacit.execution.planner import Placement
     from tacit.execution.runner import plan_study
     from tacit.study.study import Study
 
-    return plan_study(Study.of(study), Places(device, workers, threads, on, exact), data=data)
+    return plan_study(Study.of(study), Placement(device, workers, threads, on, exact), data=data)
 
 
 def fuse(
-    models: Sequence[Any], method: str | Mapping[str, Any] | Fusion | None = None, *, counts: Any = None, seed: int = 0
+    models: Sequence[Any],
+    method: str | Mapping[str, Any] | Fusion | None = None,
+    *,
+    counts: Any = None,
+    seed: int = 0,
 ) -> FusedModel:
     """Makes one model of several that were trained apart, by matching their parts, which are in no common order.
 

@@ -17,7 +17,9 @@ import tacit
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
-@pytest.fixture(scope="module")  # while it is there, Playwright keeps an event loop, and nobody else can run one
+@pytest.fixture(
+    scope="module"
+)  # while it is there, Playwright keeps an event loop, and nobody else can run one
 def browser() -> Iterator[Browser]:
     path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
@@ -26,7 +28,9 @@ def browser() -> Iterator[Browser]:
             pytest.fail(reason)
         pytest.skip(reason)
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        opened = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-gpu"]
+        )
         yield opened
         opened.close()
 

@@ -48,8 +48,17 @@ def test_dots_are_clients_of_local_networks_and_seeds_of_the_others(
     titles = page.locator("#chart-fusion .panel:first-child .dot title").all_text_contents()
     told = [(*title.rsplit(": ")[:-1], float(title.rsplit(": ")[-1])) for title in titles]
     local = [value for text, value in told if text.startswith("local networks")]
-    runs = [run for run, one in fused.labels.items() if (one["split"], one["algorithm"]) == ("iid", "pfnm")]
-    alone = [value for record in fused.records if record["run"] in runs for value in record["fusion"]["alone"]]
+    runs = [
+        run
+        for run, one in fused.labels.items()
+        if (one["split"], one["algorithm"]) == ("iid", "pfnm")
+    ]
+    alone = [
+        value
+        for record in fused.records
+        if record["run"] in runs
+        for value in record["fusion"]["alone"]
+    ]
     assert local == pytest.approx(alone, rel=1e-3)
     assert len(told) == 3 * 2 + 4 * 2
     means = page.locator("#chart-fusion svg[role=img]").first.get_attribute("aria-label") or ""
@@ -58,7 +67,9 @@ def test_dots_are_clients_of_local_networks_and_seeds_of_the_others(
 
 def test_widths_are_told_as_the_table_has_them(visit: Visit, fused_address: str) -> None:
     page = visit.open(fused_address)
-    cells = page.locator("#fusion tbody[data-split=iid] tr[data-method=spahm] td").all_text_contents()
+    cells = page.locator(
+        "#fusion tbody[data-split=iid] tr[data-method=spahm] td"
+    ).all_text_contents()
     bars = page.locator("#chart-widths .panel:first-child g > title").all_text_contents()
     assert bars[1] == f"spahm: {cells[1]} of {cells[2]}; the widest local network has {cells[3]}"
 
@@ -72,7 +83,9 @@ def test_filters_rule_the_section(visit: Visit, fused_address: str) -> None:
     assert page.locator("#chart-widths .bar").count() == 2 + 2  # of the legend, and of spahm
     visible = page.locator("#fusion tbody tr[data-method]:visible th").all_text_contents()
     assert visible == ["spahm"]
-    assert "spahm, label_dirichlet, seed 0" in (page.locator("#chart-matching figcaption").text_content() or "")
+    assert "spahm, label_dirichlet, seed 0" in (
+        page.locator("#chart-matching figcaption").text_content() or ""
+    )
     assert page.locator("#choose-matching option:not([disabled])").count() == 2
     page.get_by_role("checkbox", name="spahm").uncheck()
     assert page.locator("#chart-matching").text_content() == "Nothing is chosen above."
@@ -132,7 +145,9 @@ def test_a_study_that_is_going_says_so(visit: Visit, fused: tacit.Results, tmp_p
         ({"dataset": "diabetes"}, 4, 1),
     ],
 )
-def test_every_kind_of_fusion_is_drawn(visit: Visit, tmp_path: Path, settings: Any, rows: int, layers: int) -> None:
+def test_every_kind_of_fusion_is_drawn(
+    visit: Visit, tmp_path: Path, settings: Any, rows: int, layers: int
+) -> None:
     page = visit.open(tacit.run({**ONE, **settings}, tmp_path / "a").report.as_uri())
     assert page.locator("#chart-fusion .mean").count() == rows
     assert page.locator("#chart-matching .panel").count() == layers
@@ -147,7 +162,9 @@ def test_axe_finds_nothing_in_the_section(visit: Visit, fused_address: str, sche
     assert [(one["id"], one["impact"], one["nodes"][0]["html"]) for one in found] == []
 
 
-def test_a_phone_shows_the_section_without_scrolling_sideways(visit: Visit, fused_address: str) -> None:
+def test_a_phone_shows_the_section_without_scrolling_sideways(
+    visit: Visit, fused_address: str
+) -> None:
     visit.page.set_viewport_size({"width": 390, "height": 800})
     page = visit.open(fused_address)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -158,5 +175,7 @@ def copied(results: tacit.Results, folder: Path, change: Any = lambda line: line
     for name in ("study.yaml", "runs.json", "splits.json", "timings.jsonl"):
         (folder / name).write_text((results.folder / name).read_text())
     lines = map(json.loads, (results.folder / "history.jsonl").read_text().splitlines())
-    (folder / "history.jsonl").write_text("".join(json.dumps(change(line)) + "\n" for line in lines))
+    (folder / "history.jsonl").write_text(
+        "".join(json.dumps(change(line)) + "\n" for line in lines)
+    )
     return tacit.Results(folder)

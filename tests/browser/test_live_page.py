@@ -22,7 +22,13 @@ from browsing import Visit
 import tacit
 from tacit.study.study import Study
 
-SLOW = ["dataset=digits", "split=iid", "algorithm=[fedavg, {name: fedprox, mu: 0.1}]", "seed=0", "rounds=60"]
+SLOW = [
+    "dataset=digits",
+    "split=iid",
+    "algorithm=[fedavg, {name: fedprox, mu: 0.1}]",
+    "seed=0",
+    "rounds=60",
+]
 
 
 def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
@@ -42,8 +48,12 @@ def going(tmp_path: Path) -> Iterator[Path]:
 
 @contextmanager
 def watching(folder: Path) -> Iterator[str]:
-    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # a shell's background jobs ignore it
-    with start("watch", str(folder), "--port", "0", "--json", stdout=subprocess.PIPE, **heard) as watch:
+    heard = {
+        "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    }  # a shell's background jobs ignore it
+    with start(
+        "watch", str(folder), "--port", "0", "--json", stdout=subprocess.PIPE, **heard
+    ) as watch:
         assert watch.stdout
         try:
             yield json.loads(watch.stdout.readline())["address"]
@@ -58,16 +68,22 @@ def watched(going: Path) -> Iterator[str]:
         yield address
 
 
-def test_the_page_follows_the_study_and_keeps_the_reader_s_choices(visit: Visit, watched: str, going: Path) -> None:
+def test_the_page_follows_the_study_and_keeps_the_reader_s_choices(
+    visit: Visit, watched: str, going: Path
+) -> None:
     page = visit.open(watched)
-    assert "of 3 runs done" in (page.locator("#live").text_content() or "")  # two, and the centralised one
+    assert "of 3 runs done" in (
+        page.locator("#live").text_content() or ""
+    )  # two, and the centralised one
     rounds = "data.curves.reduce((sum, curve) => sum + curve.round.at(-1), 0)"  # of all runs, which come one by one
     seen = page.evaluate(rounds)
     page.get_by_role("checkbox", name="fedprox").uncheck()
     page.wait_for_function(f"seen => {rounds} > seen", arg=seen)
     assert not page.get_by_role("checkbox", name="fedprox").is_checked()
     assert page.locator("#chart-score path.line[data-name=fedprox]").count() == 0
-    page.wait_for_function("() => document.getElementById('live').textContent === '3 of 3 runs done'", timeout=90_000)
+    page.wait_for_function(
+        "() => document.getElementById('live').textContent === '3 of 3 runs done'", timeout=90_000
+    )
     assert page.evaluate("data.curves.map(curve => curve.round.at(-1))") == [60, 60, 60]
     found = Axe().run(page).response["violations"]
     assert [(one["id"], one["impact"]) for one in found] == []
@@ -78,7 +94,9 @@ def test_the_page_follows_the_study_and_keeps_the_reader_s_choices(visit: Visit,
 def ask(address: str, **headers: str) -> tuple[int, str]:
     """The status and the tag of the answer."""
     try:
-        with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=10) as answer:
+        with urllib.request.urlopen(
+            urllib.request.Request(address, headers=headers), timeout=10
+        ) as answer:
             return answer.status, answer.headers["ETag"]
     except urllib.error.HTTPError as error:
         with error:
@@ -92,7 +110,9 @@ def test_only_this_machine_is_served_and_only_one_page(tmp_path: Path) -> None:
         assert address.startswith("http://127.0.0.1:")
         port = int(address.rsplit(":", 1)[1].strip("/"))
         with socket.socket() as elsewhere:
-            assert elsewhere.connect_ex(("127.0.0.2", port)) != 0  # it listens at one address, not at all of them
+            assert (
+                elsewhere.connect_ex(("127.0.0.2", port)) != 0
+            )  # it listens at one address, not at all of them
         status, tag = ask(address)
         assert status == 200
         assert ask(address, **{"If-None-Match": tag})[0] == 304
@@ -110,7 +130,11 @@ def test_a_damaged_file_is_no_reason_to_end(tmp_path: Path) -> None:
     tacit.run(Study("small", dataset="iris", model="linear", rounds=1), folder)
     with watching(folder) as address:
         whole = (folder / "history.jsonl").read_text()
-        for name, text in (("history.jsonl", whole + "null\n"), ("splits.json", "{"), ("history.jsonl", "{broken}\n")):
+        for name, text in (
+            ("history.jsonl", whole + "null\n"),
+            ("splits.json", "{"),
+            ("history.jsonl", "{broken}\n"),
+        ):
             kept = (folder / name).read_text()
             (folder / name).write_text(text)
             assert ask(address)[0] == 503

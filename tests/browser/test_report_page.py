@@ -15,16 +15,27 @@ from pypdf import PdfReader
 
 import tacit
 
-CHARTS = ("chart-score", "chart-loss", "chart-clients", "chart-fairness", "chart-splits", "chart-cost")
+CHARTS = (
+    "chart-score",
+    "chart-loss",
+    "chart-clients",
+    "chart-fairness",
+    "chart-splits",
+    "chart-cost",
+)
 
 
 def lines(visit: Visit, chart: str) -> list[str]:
     """The names of the lines that a chart shows, panel by panel."""
-    found = visit.page.eval_on_selector_all(f"#{chart} .panel path.line", "all => all.map(one => one.dataset.name)")
+    found = visit.page.eval_on_selector_all(
+        f"#{chart} .panel path.line", "all => all.map(one => one.dataset.name)"
+    )
     return [str(name) for name in found]
 
 
-def test_the_page_opens_without_a_complaint_and_asks_for_nothing(visit: Visit, address: str) -> None:
+def test_the_page_opens_without_a_complaint_and_asks_for_nothing(
+    visit: Visit, address: str
+) -> None:
     page = visit.open(address)
     for chart in CHARTS:
         assert page.locator(f"#{chart} .panel").count() > 0, chart
@@ -51,7 +62,9 @@ def test_filters_rule_charts_and_tables(visit: Visit, address: str) -> None:
     assert visit.troubles == []
 
 
-def test_a_chart_holds_what_the_csv_holds(visit: Visit, address: str, results: tacit.Results) -> None:
+def test_a_chart_holds_what_the_csv_holds(
+    visit: Visit, address: str, results: tacit.Results
+) -> None:
     page = visit.open(address)
     data = json.loads(page.locator("#data").text_content() or "")
     rounds = pd.read_csv(results.folder / "rounds.csv", float_precision="round_trip")
@@ -62,11 +75,15 @@ def test_a_chart_holds_what_the_csv_holds(visit: Visit, address: str, results: t
         assert curve["loss"] == mine["loss"].tolist()
     clients = pd.read_csv(results.folder / "clients.csv")
     for curve in data["clients"]:
-        mine = clients[clients["run"] == curve["run"]].pivot(index="client", columns="round", values="test_accuracy")
+        mine = clients[clients["run"] == curve["run"]].pivot(
+            index="client", columns="round", values="test_accuracy"
+        )
         assert curve["test"] == [pytest.approx(row, rel=1e-4) for row in mine.to_numpy().tolist()]
 
 
-def test_what_is_drawn_is_the_mean_over_the_seeds(visit: Visit, address: str, results: tacit.Results) -> None:
+def test_what_is_drawn_is_the_mean_over_the_seeds(
+    visit: Visit, address: str, results: tacit.Results
+) -> None:
     page = visit.open(address)
     box = page.locator("#chart-score details")
     box.locator("summary").click()
@@ -85,11 +102,17 @@ def test_what_is_drawn_is_the_mean_over_the_seeds(visit: Visit, address: str, re
         "all => all.map(one => [one.dataset.name, Number(one.getAttribute('d').split(' ').at(-1))])",
     )
     last = shown.iloc[-1]
-    by_height = [name for name, _ in sorted(ends, key=lambda pair: pair[1])]  # the page counts downwards
-    assert [last[f"{name}, iid"] for name in by_height] == sorted((last[f"{n}, iid"] for n in by_height), reverse=True)
+    by_height = [
+        name for name, _ in sorted(ends, key=lambda pair: pair[1])
+    ]  # the page counts downwards
+    assert [last[f"{name}, iid"] for name in by_height] == sorted(
+        (last[f"{n}, iid"] for n in by_height), reverse=True
+    )
 
 
-def test_the_pointer_and_the_arrow_keys_tell_values(visit: Visit, address: str, results: tacit.Results) -> None:
+def test_the_pointer_and_the_arrow_keys_tell_values(
+    visit: Visit, address: str, results: tacit.Results
+) -> None:
     page = visit.open(address)
     panel = page.locator("#chart-score .panel svg[role=img]").first
     panel.hover()
@@ -101,7 +124,8 @@ def test_the_pointer_and_the_arrow_keys_tell_values(visit: Visit, address: str, 
     assert "round 4" in (page.locator("#tip strong").text_content() or "")
     told = dict(
         page.eval_on_selector_all(
-            "#tip li", "all => all.map(li => [li.childNodes[1].textContent.trim(), li.lastChild.textContent])"
+            "#tip li",
+            "all => all.map(li => [li.childNodes[1].textContent.trim(), li.lastChild.textContent])",
         )
     )
     assert float(told["fedavg"]) == pytest.approx(results.table().loc["fedavg", "iid"], rel=1e-3)
@@ -120,25 +144,31 @@ def test_legend_and_lines_agree(visit: Visit, address: str) -> None:
         )
     )
     drawn = page.eval_on_selector_all(
-        "#chart-score .panel path.line", "all => all.map(one => [one.dataset.name, one.getAttribute('class')])"
+        "#chart-score .panel path.line",
+        "all => all.map(one => [one.dataset.name, one.getAttribute('class')])",
     )
     assert len(set(known.values())) == len(known) == 4
     assert all(known[name] == style for name, style in drawn)
 
 
-def test_a_band_goes_from_the_lowest_to_the_highest_seed(visit: Visit, address: str, results: tacit.Results) -> None:
+def test_a_band_goes_from_the_lowest_to_the_highest_seed(
+    visit: Visit, address: str, results: tacit.Results
+) -> None:
     page = visit.open(address)
     bands = page.eval_on_selector_all(
         "#chart-score .panel:first-child path.band", "all => all.map(one => one.getAttribute('d'))"
     )
     rounds = results.frame()
-    mine = rounds[(rounds["split"] == "iid") & (rounds["algorithm"] == "fedavg")].groupby("round")["accuracy"]
+    mine = rounds[(rounds["split"] == "iid") & (rounds["algorithm"] == "fedavg")].groupby("round")[
+        "accuracy"
+    ]
     wide = [(low, high) for low, high in zip(mine.min(), mine.max(), strict=True) if low < high]
     points = [float(pair.split()[1]) for pair in bands[0].strip("MZ").split("L")]
     assert len(points) == 2 * len(wide)
     upper, lower = points[: len(wide)], points[len(wide) :][::-1]
     line = page.eval_on_selector_all(
-        "#chart-score .panel:first-child path.line[data-name=fedavg]", "all => all[0].getAttribute('d')"
+        "#chart-score .panel:first-child path.line[data-name=fedavg]",
+        "all => all[0].getAttribute('d')",
     )
     heights = [float(pair.split()[1]) for pair in line.strip("M").split("L")]
     means = mine.mean().tolist()
@@ -153,7 +183,11 @@ def test_dots_are_the_honest_clients_of_every_seed_after_the_last_round(
     page = visit.open(address)
     titles = page.locator("#chart-fairness .panel:first-child .dot title").all_text_contents()
     clients = results.client_frame()
-    last = clients[(clients["split"] == "iid") & (clients["round"] == 4) & (clients["algorithm"] != "centralised")]
+    last = clients[
+        (clients["split"] == "iid")
+        & (clients["round"] == 4)
+        & (clients["algorithm"] != "centralised")
+    ]
     assert len(titles) == len(last) == 3 * 2 * 3
     shown = sorted(float(title.rsplit(": ")[1]) for title in titles)
     assert shown == pytest.approx(sorted(last["test_accuracy"]), rel=1e-3)
@@ -161,7 +195,14 @@ def test_dots_are_the_honest_clients_of_every_seed_after_the_last_round(
 
 def test_attackers_are_marked_in_their_curves_and_have_no_dot(visit: Visit, tmp_path: Path) -> None:
     attack = {"count": 2, "kind": "sign_flip"}
-    study = {**STUDY_25, "clients": 5, "rounds": 3, "algorithm": "fedavg", "split": "iid", "attackers": attack}
+    study = {
+        **STUDY_25,
+        "clients": 5,
+        "rounds": 3,
+        "algorithm": "fedavg",
+        "split": "iid",
+        "attackers": attack,
+    }
     page = visit.open(tacit.run(study, tmp_path / "a").report.as_uri())
     assert page.locator("#chart-fairness .dot").count() == 3
     assert page.locator("#chart-clients .mark").count() == 2
@@ -171,7 +212,9 @@ def test_bars_tell_sizes_and_labels(visit: Visit, address: str, results: tacit.R
     page = visit.open(address)
     portrait = results.portraits[0]
     for place, counts in ((1, portrait.train), (2, portrait.test)):
-        titles = page.locator(f"#chart-splits .panel:nth-child({place}) .bar title").all_text_contents()
+        titles = page.locator(
+            f"#chart-splits .panel:nth-child({place}) .bar title"
+        ).all_text_contents()
         found = sorted(int(title.rsplit(": ")[1]) for title in titles)
         assert found == sorted(count for row in counts for count in row)
     titles = page.locator("#chart-splits .panel:nth-child(3) .bar title").all_text_contents()
@@ -180,10 +223,14 @@ def test_bars_tell_sizes_and_labels(visit: Visit, address: str, results: tacit.R
     assert sizes["local test, client 0"] == sum(portrait.test[0])
 
 
-def test_scores_that_never_change_are_drawn_too(visit: Visit, results: tacit.Results, tmp_path: Path) -> None:
+def test_scores_that_never_change_are_drawn_too(
+    visit: Visit, results: tacit.Results, tmp_path: Path
+) -> None:
     for name in ("study.yaml", "runs.json", "splits.json"):
         (tmp_path / name).write_text((results.folder / name).read_text())
-    lines = [json.loads(line) for line in (results.folder / "history.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (results.folder / "history.jsonl").read_text().splitlines()
+    ]
     for line in lines:
         line["accuracy"] = 0.8 if line["round"] % 2 else (0.8 + 0.8 + 0.8) / 3
     (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -277,14 +324,22 @@ def test_axe_finds_nothing_serious(visit: Visit, address: str, scheme: Any) -> N
 
 
 def test_names_cannot_smuggle_a_script_into_the_page(visit: Visit, tmp_path: Path) -> None:
-    name, label = "<img src=x onerror=console.error(1)>", "</script><script>console.error(2)</script>"
+    name, label = (
+        "<img src=x onerror=console.error(1)>",
+        "</script><script>console.error(2)</script>",
+    )
     rows = [f"{k % 7},{label if k % 2 else 'fine'}" for k in range(60)]
     (tmp_path / "odd.csv").write_text("\n".join(["a,kind", *rows]))
     table = {"name": "table", "path": str(tmp_path / "odd.csv"), "target": "kind"}
-    made = tacit.run({"name": name, "dataset": table, "model": "linear", "rounds": 1}, tmp_path / "a")
+    made = tacit.run(
+        {"name": name, "dataset": table, "model": "linear", "rounds": 1}, tmp_path / "a"
+    )
     page = visit.open(made.report.as_uri())
     assert page.locator("h1").text_content() == name
-    assert page.evaluate("data.portraits[0].labels") == ["</script><script>console.error(2)</script>", "fine"]
+    assert page.evaluate("data.portraits[0].labels") == [
+        "</script><script>console.error(2)</script>",
+        "fine",
+    ]
     assert visit.troubles == []
 
 
@@ -307,7 +362,13 @@ def test_a_large_study_makes_a_small_page(visit: Visit, tmp_path: Path) -> None:
 
 def test_a_crowd_shows_its_last_cohort(visit: Visit, tmp_path: Path) -> None:
     few = {"name": "fraction", "c": 0.1}
-    study = {"model": "linear", "algorithm": ["fedavg", "scaffold"], "rounds": 3, "clients": 120, "selection": few}
+    study = {
+        "model": "linear",
+        "algorithm": ["fedavg", "scaffold"],
+        "rounds": 3,
+        "clients": 120,
+        "selection": few,
+    }
     made = tacit.run({**study, "local_test": 0}, tmp_path / "untested")
     page = visit.open(made.report.absolute().as_uri())
     assert page.locator("#chart-fairness .dot").count() == 0
@@ -316,7 +377,9 @@ def test_a_crowd_shows_its_last_cohort(visit: Visit, tmp_path: Path) -> None:
     last = made.client_frame().query("round == 3")
     titles = page.locator("#chart-fairness .dot title").all_text_contents()
     assert len(titles) == 2 * 12
-    assert {title.split(", ")[1].split(":")[0] for title in titles} == {f"client {client}" for client in last["client"]}
+    assert {title.split(", ")[1].split(":")[0] for title in titles} == {
+        f"client {client}" for client in last["client"]
+    }
     wanted = [f"{name}, local test" for name in ("highest", "median", "lowest")]
     assert lines(visit, "chart-clients")[1::2] == 2 * wanted
     assert visit.troubles == []
@@ -327,7 +390,13 @@ STUDY_25: dict[str, Any] = {
     "model": "linear",
     "clients": 3,
     "algorithm": ["fedavg", {"name": "fedprox", "mu": [0.001, 0.01, 0.1, 1]}],
-    "split": ["iid", "label_dirichlet", "quantity_skew", {"name": "labels_per_party", "labels": 2}, "feature_noise"],
+    "split": [
+        "iid",
+        "label_dirichlet",
+        "quantity_skew",
+        {"name": "labels_per_party", "labels": 2},
+        "feature_noise",
+    ],
 }
 
 

@@ -6,19 +6,32 @@ import copy
 
 import pytest
 import torch
-from playground import Quadratic, a_cohort, an_optimiser_for, play, sent_rows, simulate, tiny_dataset, varied
+from playground import (
+    Quadratic,
+    a_cohort,
+    an_optimiser_for,
+    play,
+    sent_rows,
+    simulate,
+    tiny_dataset,
+    varied,
+)
 
 from tacit.core.rows import columns
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.client_side import client_class
 from tacit.federated.cohort import in_order
 from tacit.study.study import describe
-from tacit.training.batches import Listed, Samples
+from tacit.training.batches import ListedBatches, Samples
 from tacit.training.row_trainer import RowTrainer
 from tacit.training.trainer import Work
 
 NAMES = list(Algorithm.known())
-UNEQUAL = {"split": {"name": "quantity_skew", "beta": 2.0}, "local_epochs": [3, 1, 2], "batch_size": [7, 5, 64]}
+UNEQUAL = {
+    "split": {"name": "quantity_skew", "beta": 2.0},
+    "local_epochs": [3, 1, 2],
+    "batch_size": [7, 5, 64],
+}
 
 
 @pytest.fixture(params=NAMES)
@@ -36,8 +49,8 @@ def two_runs(algorithm: Algorithm) -> dict[str, object]:
 @pytest.mark.parametrize("form", ["loop", "vmap"])
 def test_rows_together_equal_each_row_alone(algorithm: Algorithm, form: str) -> None:
     study = two_runs(algorithm)
-    together = simulate(tiny_dataset(), form=form, block=100, model="mlp", **study)
-    alone = simulate(tiny_dataset(), form="loop", block=1, model="mlp", **study)
+    together = simulate(tiny_dataset(), form=form, at_once=100, model="mlp", **study)
+    alone = simulate(tiny_dataset(), form="loop", at_once=1, model="mlp", **study)
     for one, other in zip(together.states, alone.states, strict=True):
         torch.testing.assert_close(one.server["x"], other.server["x"], rtol=1e-9, atol=1e-11)
         assert one.memory.keys() == other.memory.keys()
@@ -48,9 +61,9 @@ def test_rows_together_equal_each_row_alone(algorithm: Algorithm, form: str) -> 
 
 def test_looped_rows_of_two_runs_equal_each_run_alone_to_the_bit(algorithm: Algorithm) -> None:
     study = two_runs(algorithm)
-    together = simulate(form="loop", block=1, **study)
+    together = simulate(form="loop", at_once=1, **study)
     for state in together.states:
-        alone = simulate(form="loop", block=1, **describe(state.run))
+        alone = simulate(form="loop", at_once=1, **describe(state.run))
         assert torch.equal(state.server["x"], alone.states[0].server["x"])
 
 
@@ -75,7 +88,9 @@ def test_hooks_leave_their_inputs_untouched(algorithm: Algorithm) -> None:
     torch.testing.assert_close((message, dict(server)), (kept[0], dict(kept[1])), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", [name for name, cls in Algorithm.known().items() if cls.neutral is not None])
+@pytest.mark.parametrize(
+    "name", [name for name, cls in Algorithm.known().items() if cls.neutral is not None]
+)
 def test_its_neutral_setting_is_fedavg(name: str) -> None:
     neutral = Algorithm.build({"name": name, **(Algorithm.known()[name].neutral or {})})
     fixed = neutral.local_work
@@ -100,7 +115,9 @@ def test_it_converges_on_a_quadratic(algorithm: Algorithm) -> None:
     assert last < 1e-2 * first
 
 
-def a_round_of_messages(algorithm: Algorithm) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], Work]:
+def a_round_of_messages(
+    algorithm: Algorithm,
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], Work]:
     """Messages of four clients after one round of hooks, each hook checked to leave its inputs alone."""
     draw = torch.Generator().manual_seed(2)
     x = torch.randn(5, dtype=torch.float64, generator=draw)
@@ -118,7 +135,7 @@ def a_round_of_messages(algorithm: Algorithm) -> tuple[dict[str, torch.Tensor], 
     before = copy.deepcopy((w, sent, mine))
     trained = trainer.train(
         w,
-        [Listed([shard] * 3) for shard in who.split(1)],
+        [ListedBatches([shard] * 3) for shard in who.split(1)],
         optimiser=rule,  # type: ignore[arg-type]
         rule=view,
         start=begun,

@@ -46,7 +46,9 @@ def generator() -> torch.Generator:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("honest", [0, 1, 3])
 @pytest.mark.parametrize("liars", [1, 2])
-def test_a_lie_has_the_form_of_an_update(attack: Attackers, liars: int, honest: int, dtype: torch.dtype) -> None:
+def test_a_lie_has_the_form_of_an_update(
+    attack: Attackers, liars: int, honest: int, dtype: torch.dtype
+) -> None:
     mine, others = updates(liars, 0, dtype), updates(honest, 1, dtype)
     before = mine.clone(), others.clone()
     lie = attack.lie(mine, others, generator())
@@ -93,12 +95,18 @@ def test_data_are_changed_where_the_kind_says_so_and_nowhere_else(kind: str) -> 
     assert changed == attack.poisons
 
 
-@pytest.mark.parametrize("kind", [kind for kind, cls in Attackers.known().items() if not cls.needs_classes])
+@pytest.mark.parametrize(
+    "kind", [kind for kind, cls in Attackers.known().items() if not cls.needs_classes]
+)
 def test_a_kind_that_needs_no_classes_takes_numbers_to_predict(kind: str) -> None:
     x, y = samples((5,))
     numbers = y / 3
     poisoned_x, poisoned_y = Attackers.build(kind).poison(x, numbers, 0, generator())
-    assert (poisoned_x.shape, poisoned_y.shape, poisoned_y.dtype) == (x.shape, numbers.shape, numbers.dtype)
+    assert (poisoned_x.shape, poisoned_y.shape, poisoned_y.dtype) == (
+        x.shape,
+        numbers.shape,
+        numbers.dtype,
+    )
 
 
 @each

@@ -11,7 +11,9 @@ from tacit.federated.behaviour import Behaviour
 
 BEHAVIOURS = members(Behaviour)
 PLANNED = st.integers(0, 10_000)
-WHEN = st.tuples(st.integers(0, 2**32), st.integers(0, 10_000), st.integers(0, 10_000))  # seed, client, round
+WHEN = st.tuples(
+    st.integers(0, 2**32), st.integers(0, 10_000), st.integers(0, 10_000)
+)  # seed, client, round
 
 each = pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=str)
 
@@ -30,7 +32,9 @@ def test_a_client_takes_some_of_the_planned_steps_the_same_whenever_asked(
 
 @each
 def test_what_other_clients_were_asked_changes_nothing(behaviour: Behaviour) -> None:
-    asked = [(seed, client, round) for seed in range(2) for client in range(5) for round in range(3)]
+    asked = [
+        (seed, client, round) for seed in range(2) for client in range(5) for round in range(3)
+    ]
     forth = {when: behaviour.steps(20, *when) for when in asked}
     back = {when: behaviour.steps(20, *when) for when in reversed(asked)}
     assert forth == back

@@ -12,7 +12,9 @@ from tacit.core.rows import Rows, join, pick
 from tacit.federated.wire.stage import Load, Stage, rows_of
 
 STAGES = members(Stage)
-ALONE = [stage for stage in STAGES if not stage.summed]  # of the others, single messages mean nothing
+ALONE = [
+    stage for stage in STAGES if not stage.summed
+]  # of the others, single messages mean nothing
 SIZE = 900
 SEEDS = [5, 6, 7]
 
@@ -83,7 +85,9 @@ def test_columns_and_buffers_pass_as_they_are(stage: Stage) -> None:
     sent, memory = stage.client(message, stage.init(message), SEEDS)
     arrived = stage.server(sent)
     untouched = ("steps", "buffers", "counters")
-    assert_equal({name: arrived[name] for name in untouched}, {name: message[name] for name in untouched})
+    assert_equal(
+        {name: arrived[name] for name in untouched}, {name: message[name] for name in untouched}
+    )
     assert not set(stage.owed(memory)) & set(untouched)
 
 
@@ -134,7 +138,10 @@ def test_what_arrives_and_what_is_owed_are_what_was_put_in(stage: Stage) -> None
     """For entries that the stage says it owes: over some rounds, nothing is lost and nothing comes twice."""
     memory = stage.init(a_message())
     owed_at_first = stage.owed(memory)
-    put_in, arrived = dict(owed_at_first), {name: torch.zeros_like(value) for name, value in owed_at_first.items()}
+    put_in, arrived = (
+        dict(owed_at_first),
+        {name: torch.zeros_like(value) for name, value in owed_at_first.items()},
+    )
     for round in range(4):
         message = a_message(round)
         sent, memory = stage.client(message, memory, SEEDS)
@@ -143,7 +150,9 @@ def test_what_arrives_and_what_is_owed_are_what_was_put_in(stage: Stage) -> None
         for name in owed:
             put_in[name] = put_in[name] + message[name]
             arrived[name] = arrived[name] + reply[name]
-            torch.testing.assert_close(arrived[name] + owed[name], put_in[name], rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(
+                arrived[name] + owed[name], put_in[name], rtol=1e-5, atol=1e-5
+            )
 
 
 @pytest.mark.parametrize("stage", ALONE, ids=str)

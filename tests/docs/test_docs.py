@@ -29,7 +29,9 @@ def same_output(printed: str, shown: str) -> bool:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_page_runs_as_it_stands(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_runs_as_it_stands(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
     printed: str | None = None
@@ -44,7 +46,10 @@ def test_the_page_runs_as_it_stands(page: Path, tmp_path: Path, monkeypatch: pyt
         elif kind == "sh":
             path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
             done = subprocess.run(
-                ["bash", "-euc", code], capture_output=True, text=True, env={**os.environ, "PATH": path}
+                ["bash", "-euc", code],
+                capture_output=True,
+                text=True,
+                env={**os.environ, "PATH": path},
             )
             assert done.returncode == 0, done.stderr
         elif kind == "text" and printed is not None:
@@ -66,7 +71,9 @@ def test_the_tables_of_methods_are_what_the_registry_holds() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     methods = writer("write_methods")
     assert methods.with_table(readme) == readme, "run: make docs"
-    assert methods.long_page() == (ROOT / "docs" / "methods.md").read_text(encoding="utf-8"), "run: make docs"
+    assert methods.long_page() == (ROOT / "docs" / "methods.md").read_text(encoding="utf-8"), (
+        "run: make docs"
+    )
 
 
 def test_the_reproduction_shows_what_the_studies_found() -> None:

@@ -20,7 +20,9 @@ def executed(cells: list[str], folder: Path) -> list[dict[str, Any]]:
         from nbformat import v4
 
         made = v4.new_notebook(cells=[v4.new_code_cell(cell) for cell in cells])
-        nbclient.NotebookClient(made, timeout=120, resources={"metadata": {"path": str(folder)}}).execute()
+        nbclient.NotebookClient(
+            made, timeout=120, resources={"metadata": {"path": str(folder)}}
+        ).execute()
     found = []
     for cell in made.cells:
         data: dict[str, Any] = {}
@@ -34,9 +36,18 @@ def executed(cells: list[str], folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_readme_s_study_runs_and_shows_itself_in_a_notebook(tmp_path: Path) -> None:
-    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    block = re.search(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     assert block
-    cells = [block[1], "study", "results", "results.plot()", "results.frame().head()", "results.model(results.best())"]
+    cells = [
+        block[1],
+        "study",
+        "results",
+        "results.plot()",
+        "results.frame().head()",
+        "results.model(results.best())",
+    ]
     ran, study, results, plot, frame, model = executed([*cells], tmp_path)
     assert "<progress" in ran["text/html"]
     assert "6 of 6 runs" in ran["text/html"]

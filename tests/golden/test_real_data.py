@@ -32,7 +32,9 @@ def test_mnist_is_mnist_and_three_clients_learn_it(tmp_path: Path) -> None:
     images = read_idx(path)
     header = np.array([0x803, 60000, 28, 28], ">u4").tobytes()
     assert hashlib.md5(header + images.tobytes()).hexdigest() == "6bbc9ace898e44ae57da46a324031adb"
-    results = tacit.run(tacit.Study.from_file(ROOT / "studies" / "mnist_iid.yaml"), tmp_path / "mnist")
+    results = tacit.run(
+        tacit.Study.from_file(ROOT / "studies" / "mnist_iid.yaml"), tmp_path / "mnist"
+    )
     assert results.summary()["accuracy"][0] >= 0.98
 
 

@@ -18,8 +18,8 @@ from tacit.simulation.kinds.horizontal import Simulation
 from tacit.study.study import Study
 from tacit.training.batches import Batch, Samples
 from tacit.training.draws import bits, normals, uniforms
-from tacit.training.fused import FusedGradients
 from tacit.training.gradients import Gradients, VmappedGradients
+from tacit.training.kernel_network import KernelGradients
 from tacit.training.optimisers import SGD, Adam, Momentum, Optimiser
 from tacit.training.row_trainer import RowTrainer
 from tacit.training.sampling import Epochs, Poisson, Sampling
@@ -42,12 +42,16 @@ def module_of(name: str) -> nn.Module:
     return model.make(shape, 10)
 
 
-def trainer_of(name: str, device: str, dtype: torch.dtype, *, fused: bool = True, **options: Any) -> RowTrainer:
+def trainer_of(
+    name: str, device: str, dtype: torch.dtype, *, fused: bool = True, **options: Any
+) -> RowTrainer:
     """A trainer of that network; not `fused`, by vmap."""
     module = module_of(name).to(device, dtype)
     x, y = pictures(CASES[name][1])
     gradient = None if fused else VmappedGradients(module)
-    return RowTrainer(module, Samples(x.to(dtype), y), device=device, gradient=gradient, tf32=False, **options)
+    return RowTrainer(
+        module, Samples(x.to(dtype), y), device=device, gradient=gradient, tf32=False, **options
+    )
 
 
 def train(
@@ -62,7 +66,11 @@ def train(
     for k in rows:
         count, epochs = SIZES[k]
         order = torch.Generator().manual_seed(k)
-        batches.append(trainer.plan(sampling or Epochs(), torch.arange(count), epochs, 16, order).first(steps))
+        batches.append(
+            trainer.draw_batches(
+                sampling or Epochs(), torch.arange(count), epochs, 16, order
+            ).first(steps)
+        )
     w = trainer.layout.flatten(trainer.module).repeat(len(rows), 1)
     rule: Any = columns([FedProx(mu=0.1 * k) for k in rows], FedProx, w)
     mine: Any = columns([optimiser] * len(rows), type(optimiser), w)
@@ -70,11 +78,15 @@ def train(
     return trainer.train(w, batches, optimiser=mine, rule=rule, sent={"x": w}, seeds=seeds)
 
 
-def on_cpu(name: str, optimiser: Optimiser, dtype: torch.dtype, steps: int, **options: Any) -> Trained:
+def on_cpu(
+    name: str, optimiser: Optimiser, dtype: torch.dtype, steps: int, **options: Any
+) -> Trained:
     return train(trainer_of(name, "cpu", dtype, **options), optimiser, steps)
 
 
-def on_gpu(name: str, optimiser: Optimiser, dtype: torch.dtype, steps: int, **options: Any) -> Trained:
+def on_gpu(
+    name: str, optimiser: Optimiser, dtype: torch.dtype, steps: int, **options: Any
+) -> Trained:
     trainer = trainer_of(name, "cuda", dtype, **options)
     done = train(trainer, optimiser, steps)
     assert_captured(trainer)
@@ -127,7 +139,7 @@ def test_a_graph_does_what_its_steps_do(fused: bool) -> None:
 
 def test_full_gradients_of_parts_make_the_whole() -> None:
     gpu, cpu = (trainer_of("cnn", device, torch.float32) for device in ("cuda", "cpu"))
-    assert isinstance(gpu.gradient, FusedGradients)
+    assert isinstance(gpu.gradient, KernelGradients)
     shards = [torch.arange(200), torch.arange(7), torch.arange(0)]
     x = cpu.layout.flatten(cpu.module).repeat(3, 1)
     found, wanted = gpu.full_gradient(x.cuda(), shards), cpu.full_gradient(x, shards)
@@ -177,7 +189,9 @@ class Noisy:
     def __init__(self, module: nn.Module) -> None:
         self.plain = VmappedGradients(module)
 
-    def __call__(self, w: Tensor, buffers: Rows, batch: Batch, seeds: Tensor, step: Tensor) -> Gradients:
+    def __call__(
+        self, w: Tensor, buffers: Rows, batch: Batch, seeds: Tensor, step: Tensor
+    ) -> Gradients:
         plain = self.plain(w, buffers, batch, seeds, step)
         noise = normals(seeds, step, w.shape[1], dtype=w.dtype)
         return plain._replace(g=plain.g + 0.1 * noise)
@@ -215,7 +229,9 @@ def test_empty_batches_are_what_they_are_on_the_cpu(name: str, dtype: torch.dtyp
     assert_captured(gpu)
     assert torch.equal(found.seen.cpu(), wanted.seen)
     assert torch.equal(found.work.steps.cpu(), wanted.work.steps)
-    assert torch.allclose(found.w.cpu(), wanted.w, rtol=0, atol=1e-3 if dtype == torch.float32 else 1e-9)
+    assert torch.allclose(
+        found.w.cpu(), wanted.w, rtol=0, atol=1e-3 if dtype == torch.float32 else 1e-9
+    )
     assert torch.allclose(found.loss.cpu(), wanted.loss, rtol=1e-3, atol=1e-3)
 
 
@@ -263,7 +279,9 @@ def test_other_samples_are_trained_on_step_by_step() -> None:
     x, y = pictures((3, 32, 32), 40)
     rows = []
     for trainer in (gpu.on(Samples(x, y)), cpu.on(Samples(x, y))):
-        batches = trainer.plan(Epochs(), torch.arange(40), 1, 16, torch.Generator().manual_seed(0))
+        batches = trainer.draw_batches(
+            Epochs(), torch.arange(40), 1, 16, torch.Generator().manual_seed(0)
+        )
         w = trainer.layout.flatten(trainer.module)[None]
         mine: Any = columns([SGD(lr=0.1)], SGD, w)
         rows.append(trainer.train(w, [batches], optimiser=mine).w.cpu())
@@ -331,13 +349,17 @@ def test_fusions_end_where_they_end_on_the_cpu() -> None:
     ).runs()
     found = {}
     for device in ("cuda", "cpu"):
-        simulation = FusionSimulation([(str(k), run) for k, run in enumerate(runs)], data, device=device)
+        simulation = FusionSimulation(
+            [(str(k), run) for k, run in enumerate(runs)], data, device=device
+        )
         while simulation.going:
             found[device] = [record for record, _ in simulation.play_round()]
     for one, other in zip(found["cuda"], found["cpu"], strict=True):
         for name in ("alone_accuracy", "ensemble_accuracy", "local_accuracy"):
             assert one[name] == pytest.approx(other[name], abs=0.03)
-        assert one["accuracy"] == pytest.approx(other["accuracy"], abs=0.1)  # other digits, other matches
+        assert one["accuracy"] == pytest.approx(
+            other["accuracy"], abs=0.1
+        )  # other digits, other matches
 
 
 def test_pictures_are_bytes_on_the_gpu() -> None:

@@ -31,12 +31,22 @@ Chance = random.Random
 
 def valid(chance: Chance) -> bytes:
     kind = chance.choice(list(Kind))
-    data = json.dumps(HELLO).encode() if kind is Kind.HELLO else chance.randbytes(chance.randrange(60))
-    return Frame(kind, chance.choice(["", "x", "terms", "n" * 64]), chance.choice([0, 1, 7]), data).encode()
+    data = (
+        json.dumps(HELLO).encode() if kind is Kind.HELLO else chance.randbytes(chance.randrange(60))
+    )
+    return Frame(
+        kind, chance.choice(["", "x", "terms", "n" * 64]), chance.choice([0, 1, 7]), data
+    ).encode()
 
 
 def header(chance: Chance, **wrong: int) -> bytes:
-    fields = {"version": VERSION, "kind": chance.randrange(1, 7), "name": 0, "number": 0, "length": 0} | wrong
+    fields = {
+        "version": VERSION,
+        "kind": chance.randrange(1, 7),
+        "name": 0,
+        "number": 0,
+        "length": 0,
+    } | wrong
     return HEADER.pack(MAGIC, *fields.values())
 
 
@@ -58,16 +68,22 @@ def changed(chance: Chance) -> bytes:
 
 def huge(chance: Chance) -> bytes:
     length = chance.choice([LARGEST + 1, 2**31, 2**32 - 1, chance.randrange(LARGEST, 2**32)])
-    return header(chance, length=length, name=chance.choice([0, 64, 65, 65535])) + chance.randbytes(30)
+    return header(chance, length=length, name=chance.choice([0, 64, 65, 65535])) + chance.randbytes(
+        30
+    )
 
 
 def unknown(chance: Chance) -> bytes:
-    return header(chance, kind=chance.choice([0, 7, 8, 127, 255]), version=chance.choice([1, 1, 0, 2, 255]))
+    return header(
+        chance, kind=chance.choice([0, 7, 8, 127, 255]), version=chance.choice([1, 1, 0, 2, 255])
+    )
 
 
 def out_of_order(chance: Chance) -> bytes:
     number = chance.choice([1, 2, WINDOW + 1, 2**32, 2**63, 2**64 - 1])
-    return Frame(chance.choice([Kind.DATA, Kind.TAKEN]), chance.choice("xyz"), number, b"late").encode()
+    return Frame(
+        chance.choice([Kind.DATA, Kind.TAKEN]), chance.choice("xyz"), number, b"late"
+    ).encode()
 
 
 def not_ascii(chance: Chance) -> bytes:
@@ -77,15 +93,33 @@ def not_ascii(chance: Chance) -> bytes:
 
 def wrong_moment(chance: Chance) -> bytes:
     kind = chance.choice([Kind.REFUSED, Kind.TAKEN, Kind.BYE, Kind.HELLO, Kind.BEAT, Kind.DATA])
-    return Frame(kind, chance.choice(["", "x", f"n{chance.randrange(200)}"]), 0, chance.randbytes(40)).encode()
+    return Frame(
+        kind, chance.choice(["", "x", f"n{chance.randrange(200)}"]), 0, chance.randbytes(40)
+    ).encode()
 
 
 def wrong_hello(chance: Chance) -> bytes:
     said: dict[str, object] = dict(HELLO)
-    odd = [None, True, -1, 2**32, 1e300, "", "x" * 3000, [], {}, [[[]]], "\ud800", "\x1b[2J\n", float("nan")]
+    odd = [
+        None,
+        True,
+        -1,
+        2**32,
+        1e300,
+        "",
+        "x" * 3000,
+        [],
+        {},
+        [[[]]],
+        "\ud800",
+        "\x1b[2J\n",
+        float("nan"),
+    ]
     for _ in range(chance.randrange(1, 3)):
         said[chance.choice([*HELLO, "more"])] = chance.choice(odd)
-    raw = chance.choice([json.dumps(said).encode(), b"[" * 4000, b'{"a":' * 700, b"\xff\xfe" + chance.randbytes(30)])
+    raw = chance.choice(
+        [json.dumps(said).encode(), b"[" * 4000, b'{"a":' * 700, b"\xff\xfe" + chance.randbytes(30)]
+    )
     return header(chance, kind=1, length=len(raw)) + raw
 
 
@@ -130,7 +164,9 @@ async def attack(address: Address, who: str, sent: bytes) -> None:
     """Says it all over a connection with a valid certificate, listens for a moment, and hangs up."""
     with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
         context: ssl.SSLContext = client_context(identity(who))
-        reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context, server_hostname="alice")
+        reader, writer = await asyncio.open_connection(
+            address.host, address.port, ssl=context, server_hostname="alice"
+        )
         try:
             async with asyncio.timeout(0.2):
                 await reader.readexactly(HEADER.size)  # alice's first sign of life
@@ -156,7 +192,9 @@ class Ledger:
     async def note(self) -> None:
         await asyncio.sleep(0.3)  # connections that were dropped are gone by then
         gc.collect()
-        self.rounds.append((tracemalloc.get_traced_memory()[0], len(asyncio.all_tasks()), open_files()))
+        self.rounds.append(
+            (tracemalloc.get_traced_memory()[0], len(asyncio.all_tasks()), open_files())
+        )
 
     def check(self) -> None:
         first, last = self.rounds[0], self.rounds[-1]
@@ -173,7 +211,9 @@ def _traced(monkeypatch: pytest.MonkeyPatch) -> object:
     tracemalloc.stop()
 
 
-def test_an_honest_conversation_completes_after_strangers_have_said_thousands_of_wrong_things() -> None:
+def test_an_honest_conversation_completes_after_strangers_have_said_thousands_of_wrong_things() -> (
+    None
+):
     """Carol belongs to the consortium and not to the session; bob's certificate is good, his first words are not."""
 
     async def scene() -> None:
@@ -183,10 +223,14 @@ def test_an_honest_conversation_completes_after_strangers_have_said_thousands_of
         for _ in range(3):
             chance = Chance(2)
             for start in range(0, CONNECTIONS, 5):
-                said = [b"".join(malformed(chance) for _ in range(PER_CONNECTION)) for _ in range(5)]
+                said = [
+                    b"".join(malformed(chance) for _ in range(PER_CONNECTION)) for _ in range(5)
+                ]
                 who = ["carol"] * 4 + ["bob"]
                 said[4] = random_bytes(chance).ljust(HEADER.size) + said[4]
-                await asyncio.gather(*(attack(address, one, words) for one, words in zip(who, said, strict=True)))
+                await asyncio.gather(
+                    *(attack(address, one, words) for one, words in zip(who, said, strict=True))
+                )
                 assert not running.done(), (start, running)
             await ledger.note()
         assert alice.endpoint._complaints == 3 * CONNECTIONS  # each of them got as far as alice

@@ -22,7 +22,10 @@ from processes import Process, aligned, pair, tables
 
 ROWS, PACE = 2048, 0.08  # 32 batches of 64, so a comparison takes 2.5 s at least on any machine
 DRIVER = Path(__file__).with_name("party_at_a_pace.py")
-SLOWLY: dict[str, Any] = {"command": [str(DRIVER), "psi"], "environment": {"TACIT_TEST_PACE": str(PACE)}}
+SLOWLY: dict[str, Any] = {
+    "command": [str(DRIVER), "psi"],
+    "environment": {"TACIT_TEST_PACE": str(PACE)},
+}
 
 
 @dataclass
@@ -77,7 +80,9 @@ def test_a_party_that_is_killed_and_started_again_gets_the_right_rows(
     assert f"{victim} has started anew; starting over with it" in death.said
 
 
-@pytest.mark.parametrize(("victim", "number", "code"), [("alice", signal.SIGTERM, 143), ("bob", signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("victim", "number", "code"), [("alice", signal.SIGTERM, 143), ("bob", signal.SIGINT, 130)]
+)
 def test_a_party_that_is_stopped_tells_the_other(
     victim: str, number: signal.Signals, code: int, tmp_path: Path
 ) -> None:
@@ -91,7 +96,9 @@ def test_a_party_that_is_stopped_tells_the_other(
         parties[victim].process.send_signal(number)
         assert parties[victim].result() == code
         assert other.result() == 2
-        assert re.search(rf"^error: {victim}( at [\d.:]+)? was stopped by its user$", other.said, re.MULTILINE)
+        assert re.search(
+            rf"^error: {victim}( at [\d.:]+)? was stopped by its user$", other.said, re.MULTILINE
+        )
         assert "Traceback" not in other.said + parties[victim].said
     finally:
         for party in parties.values():
@@ -99,7 +106,9 @@ def test_a_party_that_is_stopped_tells_the_other(
 
 
 def main(count: int) -> None:
-    rows = ["| # | killed | after | survivor noticed after | survivor said | restart to end | codes | right rows |"]
+    rows = [
+        "| # | killed | after | survivor noticed after | survivor said | restart to end | codes | right rows |"
+    ]
     rows.append("|---|---|---|---|---|---|---|---|")
     for number, (victim, moment) in enumerate(moments(count), 1):
         with tempfile.TemporaryDirectory() as place:

@@ -138,7 +138,13 @@ DIALLERS = {
         "alice at HERE refused us: says that it is 'bob', and its certificate says carol",
     ),
     "TLS 1.2": (
-        ("bob", None, lambda network: network.contexts.__setitem__(0, client_context(identity("bob"), only_tls_1_2))),
+        (
+            "bob",
+            None,
+            lambda network: network.contexts.__setitem__(
+                0, client_context(identity("bob"), only_tls_1_2)
+            ),
+        ),
         "refused HERE: it speaks an older TLS than 1.3",
         "alice at HERE speaks an older TLS than 1.3",
     ),
@@ -165,7 +171,10 @@ def test_a_dialler_that_meets_another_party_than_it_wanted_says_so() -> None:
         async with waiting_alice() as (alice, address):
             lost = dialler("bob", {"carol": address})
             heard = await failure(lost.endpoint.run(exchange()))
-            assert heard == "carol at HERE is another party than carol, by its certificate; check the address"
+            assert (
+                heard
+                == "carol at HERE is another party than carol, by its certificate; check the address"
+            )
         assert alice.warnings == ["refused HERE: it refused our certificate"]
 
     run(scene())
@@ -181,8 +190,12 @@ def with_names(*names: str) -> Identity:
         found.not_valid_before_utc, found.not_valid_after_utc,
     )  # fmt: skip
     if names:
-        builder = builder.add_extension(x509.SubjectAlternativeName([*map(x509.DNSName, names)]), critical=False)
-    place.write_bytes(builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))  # type: ignore[arg-type]
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([*map(x509.DNSName, names)]), critical=False
+        )
+    place.write_bytes(
+        builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    )  # type: ignore[arg-type]
     return Identity(good / "ca.pem", place, good / "bob.key")
 
 
@@ -191,7 +204,10 @@ def test_a_certificate_has_to_hold_one_name(names: tuple[str, ...]) -> None:
     async def scene() -> None:
         async with waiting_alice() as (alice, address):
             bad = dialler("bob", {"alice": address}, shown=with_names(*names))
-            assert await failure(bad.endpoint.run(exchange())) == f"alice at HERE refused us: {tls.NAMELESS}"
+            assert (
+                await failure(bad.endpoint.run(exchange()))
+                == f"alice at HERE refused us: {tls.NAMELESS}"
+            )
         assert alice.warnings == [f"refused HERE: it {tls.NAMELESS}"]
 
     run(scene())
@@ -199,7 +215,12 @@ def test_a_certificate_has_to_hold_one_name(names: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     "said",
-    [b"GET / HTTP/1.1\r\nHost: alice\r\n\r\n", b"hello?\n" * 3, bytes(200), b"\x16\x03\x01\xff\xff" + bytes(300)],
+    [
+        b"GET / HTTP/1.1\r\nHost: alice\r\n\r\n",
+        b"hello?\n" * 3,
+        bytes(200),
+        b"\x16\x03\x01\xff\xff" + bytes(300),
+    ],
 )
 def test_who_does_not_speak_tls_is_refused(said: bytes) -> None:
     async def scene() -> None:
@@ -244,7 +265,10 @@ def test_many_who_say_nothing_do_not_keep_a_peer_away(monkeypatch: pytest.Monkey
 
     async def scene() -> None:
         async with waiting_alice() as (_, address):
-            silent = [await asyncio.open_connection(address.host, address.port) for _ in range(2 * tls.PENDING)]
+            silent = [
+                await asyncio.open_connection(address.host, address.port)
+                for _ in range(2 * tls.PENDING)
+            ]
         for _, writer in silent:
             writer.close()
 
@@ -256,12 +280,18 @@ def test_another_version_of_the_frames_is_told_to_both(version: int) -> None:
     async def scene() -> None:
         async with waiting_alice() as (alice, address):
             reader, writer = await asyncio.open_connection(
-                address.host, address.port, ssl=client_context(identity("bob")), server_hostname="alice"
+                address.host,
+                address.port,
+                ssl=client_context(identity("bob")),
+                server_hostname="alice",
             )
             writer.write(HEADER.pack(MAGIC, version, Kind.HELLO, 0, 0, 0))
             answer = await reader.readuntil(b"both")
             why = f"speaks version {version} of the channel and this side 1; install the same tacit on both"
-            assert answer == Frame(Kind.BEAT).encode() + Frame(Kind.REFUSED, data=why.encode()).encode()
+            assert (
+                answer
+                == Frame(Kind.BEAT).encode() + Frame(Kind.REFUSED, data=why.encode()).encode()
+            )
             writer.transport.abort()
         assert alice.warnings == [f"refused bob at HERE: it {why}"]
 
@@ -349,7 +379,9 @@ def test_a_listener_that_is_not_who_was_wanted_is_refused_and_both_hear_why(case
     run(scene())
 
 
-@pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"220 mail.example ESMTP\r\n"])
+@pytest.mark.parametrize(
+    "said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"220 mail.example ESMTP\r\n"]
+)
 def test_a_listener_that_does_not_speak_tls_is_refused(said: bytes) -> None:
     async def scene() -> None:
         async with impostor(None, said) as address:
@@ -367,7 +399,8 @@ def test_a_listener_with_another_version_is_told(monkeypatch: pytest.MonkeyPatch
         async with impostor(server_context(identity("alice")), newer, heard) as address:
             said = await failure(dialler("bob", {"alice": address}).endpoint.run(exchange()))
             assert (
-                said == "alice at HERE speaks version 9 of the channel and this side 1; install the same tacit on both"
+                said
+                == "alice at HERE speaks version 9 of the channel and this side 1; install the same tacit on both"
             )
 
     run(scene())
@@ -375,15 +408,22 @@ def test_a_listener_with_another_version_is_told(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("secured", [False, True])
-def test_a_listener_that_says_nothing_is_tried_again(secured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_that_says_nothing_is_tried_again(
+    secured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tls, "HANDSHAKE", 0.2)
 
     async def scene() -> None:
         timing = Timing(beat=0.05, away=0.6, greeting=0.2)
-        async with impostor(server_context(identity("alice")) if secured else None, None) as address:
+        async with impostor(
+            server_context(identity("alice")) if secured else None, None
+        ) as address:
             bob = dialler("bob", {"alice": address}, timing=timing)
             heard = await failure(bob.endpoint.run(exchange()))
-            assert heard == "alice could not be reached at HERE within 0.6 s (no answer); start all sides again"
+            assert (
+                heard
+                == "alice could not be reached at HERE within 0.6 s (no answer); start all sides again"
+            )
 
     run(scene())
 
@@ -456,6 +496,8 @@ def test_a_line_that_falls_silent_is_noticed_and_made_again() -> None:
             assert await asyncio.gather(*running) == [True, True]
             assert proxy.count > 1
         why = "(it has been silent for 0.4 s); waiting up to 20 s for it to come back"
-        assert why in str(bob.warnings + alice.warnings)  # who notices first hangs up, and the other sees that
+        assert why in str(
+            bob.warnings + alice.warnings
+        )  # who notices first hangs up, and the other sees that
 
     run(scene())

@@ -88,7 +88,13 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
         options = {"alice": ["--with", "bob", "--listen", f"127.0.0.1:{port}"]}
         options["bob"] = ["--with", "alice", "--connect", f"127.0.0.1:{tap.port}"]
         parties = [
-            Process(name, place, options[name], [str(DRIVER), "psi"], {"TACIT_TEST_KEYLOG": str(logs[name])})
+            Process(
+                name,
+                place,
+                options[name],
+                [str(DRIVER), "psi"],
+                {"TACIT_TEST_KEYLOG": str(logs[name])},
+            )
             for name in CANARIES
         ]
         try:
@@ -136,14 +142,24 @@ def frames(raw: bytes) -> list[tuple[int, str, int, bytes]]:
     while raw:
         magic, version, kind, named, number, length = struct.unpack("!4sBBHQI", raw[:20])
         assert (magic, version) == (b"TACT", 1)
-        found.append((kind, raw[20 : 20 + named].decode("ascii"), number, raw[20 + named : 20 + named + length]))
+        found.append(
+            (
+                kind,
+                raw[20 : 20 + named].decode("ascii"),
+                number,
+                raw[20 + named : 20 + named + length],
+            )
+        )
         assert len(found[-1][3]) == length
         raw = raw[20 + named + length :]
     return found
 
 
 def test_what_left_each_party_is_what_the_protocol_sends_and_no_more(recording: Recording) -> None:
-    for side, place in (("dialler", 1), ("listener", 0)):  # bob's and alice's, in the consortium file
+    for side, place in (
+        ("dialler", 1),
+        ("listener", 0),
+    ):  # bob's and alice's, in the consortium file
         sent = frames(recording.opened[side].application)
         assert {kind for kind, *_ in sent} <= {1, 2, 3, 4, 6}  # no refusal
         sizes = Counter[str]()
@@ -159,8 +175,13 @@ def test_what_left_each_party_is_what_the_protocol_sends_and_no_more(recording: 
 
 def test_no_canary_is_on_the_wire_or_in_what_was_encrypted(recording: Recording) -> None:
     recorded = {f"{side}'s ciphertext": raw for side, raw in recording.capture.sides().items()}
-    recorded |= {f"{side}'s messages": opened.application for side, opened in recording.opened.items()}
-    recorded |= {f"{side}'s handshake": b"".join(m for _, m in one.handshake) for side, one in recording.opened.items()}
+    recorded |= {
+        f"{side}'s messages": opened.application for side, opened in recording.opened.items()
+    }
+    recorded |= {
+        f"{side}'s handshake": b"".join(m for _, m in one.handshake)
+        for side, one in recording.opened.items()
+    }
     for party, canaries in CANARIES.items():
         assert leaks(recorded, canaries) == []
         assert leaks(recorded, key_canaries(folder() / "good" / f"{party}.key")) == []
@@ -198,14 +219,23 @@ def test_the_search_finds_what_a_conversation_leaks_on_purpose(tmp_path: Path) -
         with Tap((await alice.address()).port) as tap:
             await dialler("bob", {"alice": Address("127.0.0.1", tap.port)}).endpoint.run(careless)
             await running
-        found = leaks(decrypt(tap.captures[0], (tmp_path / "keys").read_text()), secret | key_canaries(key))
-        assert leaks(tap.captures[0].sides(), secret | key_canaries(key)) == []  # TLS hides it from others
+        found = leaks(
+            decrypt(tap.captures[0], (tmp_path / "keys").read_text()), secret | key_canaries(key)
+        )
+        assert (
+            leaks(tap.captures[0].sides(), secret | key_canaries(key)) == []
+        )  # TLS hides it from others
         return found
 
     found = run(scene())
-    for expected in ("identifier, folded in utf-8: in what dialler", "balance, packed <d: in what dialler"):
+    for expected in (
+        "identifier, folded in utf-8: in what dialler",
+        "balance, packed <d: in what dialler",
+    ):
         assert any(line.startswith(expected) for line in found), found
-    assert any(line.startswith("note, sha256 of as it is in utf-8, hex: in what dialler") for line in found)
+    assert any(
+        line.startswith("note, sha256 of as it is in utf-8, hex: in what dialler") for line in found
+    )
     assert any(line.startswith("bob.key") for line in found)
     assert not any("listener" in line for line in found)
 

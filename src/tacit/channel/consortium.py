@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tacit.channel.names import check_consortium_name, check_party_name
+from tacit.channel.party_names import check_consortium_name, check_party_name
 from tacit.core.errors import DataError, shown, suggest
 from tacit.core.files import replacing
 from tacit.core.yaml_text import parse, reason
@@ -20,9 +20,7 @@ from tacit.core.yaml_text import parse, reason
 FILE = "consortium.yaml"
 PLACES = (Path(FILE), Path("consortium", FILE))  # where it is looked for
 HOST = re.compile(r"[\w-]+(\.[\w-]+)*\.?")
-HEADER = (
-    "# A consortium's parties: where they listen and what they show. tacit cert issue writes it anew, comments lost.\n"
-)
+HEADER = "# A consortium's parties: where they listen and what they show. tacit cert issue writes it anew, comments lost.\n"
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,9 @@ class Address:
         if not colon or not host:
             raise DataError(f"{shown(text)}: expected host:port, such as 'alice.example:7050'")
         if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
-            raise DataError(f"{shown(text)}: expected a port from 1 to 65535 (0 for any free one), got {shown(port)}")
+            raise DataError(
+                f"{shown(text)}: expected a port from 1 to 65535 (0 for any free one), got {shown(port)}"
+            )
         return cls(_host(host, text), int(port))
 
     def __str__(self) -> str:
@@ -58,7 +58,9 @@ def _host(host: str, text: str) -> str:
         six = str(ipaddress.IPv6Address(host if bare is None else bare))
     except ValueError:
         if bare is not None or not HOST.fullmatch(host):
-            raise DataError(f"{shown(text)}: {shown(host)} is no host; expected a name or an IP address") from None
+            raise DataError(
+                f"{shown(text)}: {shown(host)} is no host; expected a name or an IP address"
+            ) from None
         return host
     if bare is None:
         raise DataError(f"{shown(text)}: write an IPv6 address in brackets, such as '[::1]:7050'")
@@ -104,7 +106,9 @@ class Consortium:
         name = _text(settings, "consortium", None, str(path))
         parties = settings.get("parties")
         if not isinstance(parties, dict | None):
-            raise DataError(f"{path}: parties: expected a line per party, such as 'alice: {{}}', got {shown(parties)}")
+            raise DataError(
+                f"{path}: parties: expected a line per party, such as 'alice: {{}}', got {shown(parties)}"
+            )
         try:
             members = [_member(one, value, path) for one, value in (parties or {}).items()]
             check_consortium_name(name)
@@ -130,7 +134,11 @@ class Consortium:
         settings = {"consortium": self.name, "ca": _relative(self.ca, folder), "parties": parties}
         # A party's entry is one line, as in `alice: {address: 'alice.example:7050'}`.
         body: str = yaml.safe_dump(
-            settings, default_flow_style=None, sort_keys=False, allow_unicode=True, width=float("inf")
+            settings,
+            default_flow_style=None,
+            sort_keys=False,
+            allow_unicode=True,
+            width=float("inf"),
         )
         return HEADER + body
 
@@ -156,7 +164,9 @@ def _settings(path: Path) -> dict[str, Any]:
         hint = "; tacit cert init makes one" if isinstance(error, FileNotFoundError) else ""
         raise DataError(f"cannot read the consortium {path}: {error.strerror}{hint}") from None
     except (UnicodeDecodeError, yaml.reader.ReaderError):
-        raise DataError(f"cannot read the consortium {path}: it is not text; expected a YAML file") from None
+        raise DataError(
+            f"cannot read the consortium {path}: it is not text; expected a YAML file"
+        ) from None
     except RecursionError:
         raise DataError(f"{path} is nested too deeply for a consortium") from None
     except (yaml.YAMLError, ValueError) as error:
@@ -169,19 +179,27 @@ def _settings(path: Path) -> dict[str, Any]:
 
 def _member(name: Any, value: Any, path: Path) -> Member:
     if not isinstance(name, str):
-        raise DataError(f"parties: {shown(name)} is no text to YAML; put the party's name in quotes")
+        raise DataError(
+            f"parties: {shown(name)} is no text to YAML; put the party's name in quotes"
+        )
     check_party_name(name)
     if not isinstance(value, dict | None):
-        raise DataError(f'parties: {name}: expected {{address: "host:port"}} or {{}}, got {shown(value)}')
+        raise DataError(
+            f'parties: {name}: expected {{address: "host:port"}} or {{}}, got {shown(value)}'
+        )
     settings, where = value or {}, f"parties: {name}"
     _check_keys(settings, ("address", "certificate", "key"), where)
     address = _text(settings, "address", "", where)
     try:
-        member = default_member(name, path.parent, Address.parse(address) if "address" in settings else None)
+        member = default_member(
+            name, path.parent, Address.parse(address) if "address" in settings else None
+        )
     except DataError as error:
         raise DataError(f"{where}: address: {error}") from None
     own = [key for key in ("certificate", "key") if key in settings]
-    files: dict[str, Any] = {key: path.parent / Path(_text(settings, key, "", where)).expanduser() for key in own}
+    files: dict[str, Any] = {
+        key: path.parent / Path(_text(settings, key, "", where)).expanduser() for key in own
+    }
     return replace(member, **files)
 
 
@@ -190,14 +208,18 @@ def _text(settings: dict[str, Any], key: str, default: str | None, where: str) -
     if found is None and key not in settings:
         raise DataError(f"{where}: {key} is missing; add it, such as '{key}: heart-study'")
     if not isinstance(found, str) or (key in settings and not found):
-        raise DataError(f"{where}: {key}: expected text{' in quotes' if found else ''}, got {shown(found)}")
+        raise DataError(
+            f"{where}: {key}: expected text{' in quotes' if found else ''}, got {shown(found)}"
+        )
     return found
 
 
 def _check_keys(settings: dict[Any, Any], known: Iterable[str], where: str) -> None:
     for key in settings:
         if key not in known:
-            raise DataError(f"{where}: there is no setting {shown(key)}; {suggest(str(key), known)}")
+            raise DataError(
+                f"{where}: there is no setting {shown(key)}; {suggest(str(key), known)}"
+            )
 
 
 def _entry(member: Member, folder: Path) -> dict[str, str]:

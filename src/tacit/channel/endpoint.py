@@ -77,7 +77,9 @@ class Endpoint:
         """
         self._again, self._end = asyncio.Event(), asyncio.get_running_loop().create_future()
         self._left = dict.fromkeys(self.links, time.monotonic())  # since when each peer is away
-        await self.carrier.listen(lambda connection: self._guard(self._welcome, connection), self._complain)
+        await self.carrier.listen(
+            lambda connection: self._guard(self._welcome, connection), self._complain
+        )
         dialled = [peer for peer in self.links if self.carrier.dials(peer)]
         tasks = [asyncio.create_task(self._guard(self._keep_dialling, peer)) for peer in dialled]
         tasks.append(asyncio.create_task(self._guard(self._watch)))
@@ -91,7 +93,9 @@ class Endpoint:
         await self._close(tasks, Frame(Kind.BYE))
         return result
 
-    async def _attempts(self, program: Program[T], conclude: Callable[[T], None], publish: Callable[[], None]) -> T:
+    async def _attempts(
+        self, program: Program[T], conclude: Callable[[T], None], publish: Callable[[], None]
+    ) -> T:
         while True:
             self._again.clear()
             for link in self.links.values():
@@ -99,7 +103,9 @@ class Endpoint:
             attempt = asyncio.create_task(self._attempt(program, conclude, publish))
             restart = asyncio.create_task(self._again.wait())
             try:
-                await asyncio.wait({attempt, restart, self._end}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    {attempt, restart, self._end}, return_when=asyncio.FIRST_COMPLETED
+                )
                 if self._end.done():
                     self._end.result()  # raises
                 if not self._again.is_set():
@@ -107,9 +113,13 @@ class Endpoint:
             finally:
                 await stop(attempt, restart)
 
-    async def _attempt(self, program: Program[T], conclude: Callable[[T], None], publish: Callable[[], None]) -> T:
+    async def _attempt(
+        self, program: Program[T], conclude: Callable[[T], None], publish: Callable[[], None]
+    ) -> T:
         result = await program(self.links)
-        await to_the_end(asyncio.to_thread(conclude, result))  # may be long, and signs of life have to go on
+        await to_the_end(
+            asyncio.to_thread(conclude, result)
+        )  # may be long, and signs of life have to go on
         links = self.links.values()
         for link in links:
             link.ending = True
@@ -117,7 +127,9 @@ class Endpoint:
         await asyncio.gather(*(link.receive(DONE) for link in links))
         self._over = True
         await to_the_end(asyncio.to_thread(publish))
-        with suppress(TimeoutError):  # all are safe; a peer whose line is broken may not know it yet
+        with suppress(
+            TimeoutError
+        ):  # all are safe; a peer whose line is broken may not know it yet
             async with asyncio.timeout(LINGER):
                 await asyncio.gather(*(link.flush() for link in links))
         return result
@@ -137,7 +149,11 @@ class Endpoint:
             except (OSError, TimeoutError) as error:
                 self._why[peer] = getattr(error, "strerror", None) or str(error) or "no answer"
                 if not told:
-                    self._tell(Noted(f"waiting for {peer} to answer at {self.carrier.where(peer)} ({self._why[peer]})"))
+                    self._tell(
+                        Noted(
+                            f"waiting for {peer} to answer at {self.carrier.where(peer)} ({self._why[peer]})"
+                        )
+                    )
                 told = True
             await asyncio.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
             pause = min(2 * pause, LONGEST)
@@ -184,10 +200,14 @@ class Endpoint:
             self._complain(f"refused {connection.peer} at {connection.place}: it {error}")
             return await connection.refuse(str(error))
         except (OSError, TimeoutError):
-            self._complain(f"{connection.peer} at {connection.place} connected and did not say who it is")
+            self._complain(
+                f"{connection.peer} at {connection.place} connected and did not say who it is"
+            )
             return connection.abort()
         link, connection.largest = self.links[hello.sender], LARGEST
-        if self._is_late(link, hello) or (link.connection is not None and link.process != hello.process):
+        if self._is_late(link, hello) or (
+            link.connection is not None and link.process != hello.process
+        ):
             connection.put(Frame(Kind.BUSY))
             return await connection.refuse("busy")
         self._heed(link, hello)
@@ -213,10 +233,16 @@ class Endpoint:
             return
         begun = any(other.process for other in self.links.values())
         if anew or begun:
-            self._tell(Warned(f"{link.peer} has started {'anew' if anew else 'over'}; starting over with it"))
+            self._tell(
+                Warned(
+                    f"{link.peer} has started {'anew' if anew else 'over'}; starting over with it"
+                )
+            )
             self._restarts += 1
             if self._restarts > RESTARTS:
-                self._fail(f"{link.peer} has started anew too often; after {RESTARTS} times, start all sides again")
+                self._fail(
+                    f"{link.peer} has started anew too often; after {RESTARTS} times, start all sides again"
+                )
         self.epoch = epoch
         for other in self.links.values():
             other.reset(RestartError(f"{link.peer} has started anew"))
@@ -224,7 +250,13 @@ class Endpoint:
 
     async def _attend(self, link: Link, connection: Connection) -> None:
         back = self._left.pop(link.peer, None) is not None and link.reason
-        self._tell(Noted(f"{link.peer} is back" if back else f"connected to {link.peer} at {connection.place}"))
+        self._tell(
+            Noted(
+                f"{link.peer} is back"
+                if back
+                else f"connected to {link.peer} at {connection.place}"
+            )
+        )
         try:
             await connection.drain()
             await link.attend(connection)
@@ -255,10 +287,15 @@ class Endpoint:
             for peer, link in self.links.items():
                 if (connection := link.connection) is not None:
                     if now - connection.heard > self.timing.silence:
-                        self._lose(link, connection, f"it has been silent for {self.timing.silence:g} s")
+                        self._lose(
+                            link, connection, f"it has been silent for {self.timing.silence:g} s"
+                        )
                     else:
                         connection.put(Frame(Kind.BEAT))
-                elif not (link.closing or self._over) and now - self._left.setdefault(peer, now) > self.timing.away:
+                elif (
+                    not (link.closing or self._over)
+                    and now - self._left.setdefault(peer, now) > self.timing.away
+                ):
                     what = "did not come back to" if link.reason else "could not be reached at"
                     why = f" ({self._why[peer]})" if peer in self._why else ""
                     place = f"{self.carrier.where(peer)} within {self.timing.away:g} s{why}"
@@ -298,7 +335,11 @@ class Endpoint:
         """What peers may hear of an error: nothing that could hold data."""
         if isinstance(error, ChannelError):
             return f"stopped: {error}"
-        own = "by its user" if isinstance(error, asyncio.CancelledError) else "by an error on its side"
+        own = (
+            "by its user"
+            if isinstance(error, asyncio.CancelledError)
+            else "by an error on its side"
+        )
         return f"was stopped {own}"
 
     async def _close(self, tasks: list[asyncio.Task[None]], last: Frame) -> None:
@@ -307,7 +348,9 @@ class Endpoint:
                 if link.connection is not None:
                     link.connection.put(last)
             async with asyncio.timeout(FAREWELL):
-                while any(link.connection is not None and not link.closing for link in self.links.values()):
+                while any(
+                    link.connection is not None and not link.closing for link in self.links.values()
+                ):
                     await asyncio.sleep(0.01)
         except TimeoutError:
             pass

@@ -36,7 +36,9 @@ class VersionError(ChannelError):
 class Kind(IntEnum):
     HELLO = 1  # who speaks, and which run of which program
     DATA = 2  # a message, the number-th of its name
-    TAKEN = 3  # how many messages of that name were received by the program, which frees their places
+    TAKEN = (
+        3  # how many messages of that name were received by the program, which frees their places
+    )
     BEAT = 4  # a sign of life
     REFUSED = 5  # why the connection ends, in words
     BYE = 6  # all is done

@@ -44,10 +44,16 @@ class Hello:
     def check(self, connection: Connection, me: str, peers: list[str], purpose: str) -> None:
         """Refuses whoever is not who it says, or is wrong here."""
         if self.sender != connection.peer:
-            raise ChannelError(f"says that it is {self.sender[:64]!r}, and its certificate says {connection.peer}")
+            raise ChannelError(
+                f"says that it is {self.sender[:64]!r}, and its certificate says {connection.peer}"
+            )
         if self.sender not in peers:
-            raise ChannelError(f"is not part of this session, which is between {', '.join(sorted([me, *peers]))}")
+            raise ChannelError(
+                f"is not part of this session, which is between {', '.join(sorted([me, *peers]))}"
+            )
         if self.receiver != me:
             raise ChannelError(f"wanted {self.receiver[:64]!r}, and this is {me}")
         if self.purpose != purpose:
-            raise ChannelError(f"runs {self.purpose[:64]!r}, and {me} runs {purpose!r}; run the same on both sides")
+            raise ChannelError(
+                f"runs {self.purpose[:64]!r}, and {me} runs {purpose!r}; run the same on both sides"
+            )

@@ -16,7 +16,10 @@ from dataclasses import dataclass, field
 from tacit.channel.connection import Connection
 from tacit.channel.frames import ChannelError, Frame, GarbageError, Kind
 
-WINDOW, WINDOW_BYTES = 8, 4 << 20  # of one name that are sent and not taken yet; one message may be larger
+WINDOW, WINDOW_BYTES = (
+    8,
+    4 << 20,
+)  # of one name that are sent and not taken yet; one message may be larger
 NAMES, WAITING_BYTES = 64, 256 << 20  # that a peer may have us keep
 
 
@@ -30,7 +33,9 @@ class Outgoing:
     next: int = 0
 
     def full(self) -> bool:
-        return len(self.sent) >= WINDOW or sum(len(frame.data) for frame in self.sent) >= WINDOW_BYTES
+        return (
+            len(self.sent) >= WINDOW or sum(len(frame.data) for frame in self.sent) >= WINDOW_BYTES
+        )
 
 
 @dataclass
@@ -88,7 +93,9 @@ class Link:
         while not stream.waiting:
             left = max(start, self.active) + self.answer - time.monotonic()
             if left <= 0:
-                raise ChannelError(f"{self.peer} has sent no {name!r}, nor anything else, for {self.answer:g} s")
+                raise ChannelError(
+                    f"{self.peer} has sent no {name!r}, nor anything else, for {self.answer:g} s"
+                )
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._change()
@@ -96,7 +103,9 @@ class Link:
         data = stream.waiting.popleft()
         stream.taken += 1
         if self.connection is not None:
-            self.connection.put(Frame(Kind.TAKEN, name, stream.taken))  # no waiting: who is cancelled here has taken it
+            self.connection.put(
+                Frame(Kind.TAKEN, name, stream.taken)
+            )  # no waiting: who is cancelled here has taken it
         return data
 
     async def flush(self) -> None:
@@ -140,7 +149,9 @@ class Link:
         """Takes in what comes over the connection until it ends."""
         while self.connection is connection:
             frame = await connection.read()
-            if self.connection is connection:  # else it was replaced meanwhile, perhaps by one of another attempt
+            if (
+                self.connection is connection
+            ):  # else it was replaced meanwhile, perhaps by one of another attempt
                 self._take(frame)
                 self._ring()
 
@@ -152,7 +163,9 @@ class Link:
         elif frame.kind is Kind.TAKEN:
             sent = self._outgoing.get(frame.name) or Outgoing()
             if frame.number > sent.next:
-                raise GarbageError(f"says that it took {frame.number} messages {frame.name!r} of {sent.next}")
+                raise GarbageError(
+                    f"says that it took {frame.number} messages {frame.name!r} of {sent.next}"
+                )
             while sent.sent and sent.sent[0].number < frame.number:
                 sent.sent.popleft()
         elif frame.kind is Kind.REFUSED:
@@ -171,7 +184,9 @@ class Link:
         if frame.number < stream.next:
             return  # sent again, and we had it
         if frame.number > stream.next:
-            raise GarbageError(f"sent message {frame.number} of {frame.name!r} before message {stream.next}")
+            raise GarbageError(
+                f"sent message {frame.number} of {frame.name!r} before message {stream.next}"
+            )
         stream.waiting.append(frame.data)
         stream.next += 1
         kept = sum(len(data) for one in self._incoming.values() for data in one.waiting)

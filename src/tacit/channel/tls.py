@@ -21,7 +21,9 @@ from tacit.channel.tasks import stop
 HANDSHAKE = 10.0  # seconds
 PENDING = 64  # connections that have not shown a certificate yet
 BUFFER, CHUNK = 1 << 20, 1 << 18  # bytes that a reader takes in advance, and at a time
-NAMELESS = "showed a certificate without a party's name, or with several; make it with: tacit cert issue"
+NAMELESS = (
+    "showed a certificate without a party's name, or with several; make it with: tacit cert issue"
+)
 
 # How OpenSSL names the reasons; the text after it is for the side that sees it.
 REASONS = {
@@ -44,10 +46,12 @@ REASONS = {
 }
 
 
-class Wire:
+class TlsStream:
     """TLS over a TCP stream. asyncio's own drops the alert by which a side that is refused hears why."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, context: ssl.SSLContext) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, context: ssl.SSLContext
+    ) -> None:
         self.source, self.stream, self.context = reader, writer, context
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
 
@@ -101,7 +105,9 @@ class Wire:
         try:
             while left:
                 left = left[self.engine.write(left) :]
-        except ssl.SSLWantReadError:  # never after the handshake of TLS 1.3; nothing may be lost in silence
+        except (
+            ssl.SSLWantReadError
+        ):  # never after the handshake of TLS 1.3; nothing may be lost in silence
             self.abort()
         except ssl.SSLError:
             return  # it is over; whoever reads hears why
@@ -128,14 +134,20 @@ class Encrypted(Connection):
             raise _translated(error, self.peer) from None
 
 
-class Network:
+class TlsCarrier:
     """A party's carrier between machines.
 
     It listens at `listen`, if given, and dials the peers in `connect`.
     """
 
     def __init__(
-        self, ca: Path, certificate: Path, key: Path, *, listen: Address | None, connect: Mapping[str, Address]
+        self,
+        ca: Path,
+        certificate: Path,
+        key: Path,
+        *,
+        listen: Address | None,
+        connect: Mapping[str, Address],
     ) -> None:
         self.address, self.connect = listen, dict(connect)
         self.contexts = [_context(purpose, ca, certificate, key) for purpose in ssl.Purpose]
@@ -155,7 +167,9 @@ class Network:
             self.socket = await _bound(self.address)
         except OSError as error:
             remedy = "does it run already? else name another with --listen"
-            raise ChannelError(f"cannot listen at {self.address}: {_reason(error)}; {remedy}") from None
+            raise ChannelError(
+                f"cannot listen at {self.address}: {_reason(error)}; {remedy}"
+            ) from None
         self.address = Address(self.address.host, self.socket.getsockname()[1])
         self._begin(self._accept(self.socket, welcome, complain))
 
@@ -172,11 +186,20 @@ class Network:
             self._begin(self._take(sock, f"{origin[0]}:{origin[1]}", free, welcome, complain))
 
     async def _take(
-        self, sock: socket.socket, place: str, free: asyncio.Semaphore, welcome: Welcome, complain: Complain
+        self,
+        sock: socket.socket,
+        place: str,
+        free: asyncio.Semaphore,
+        welcome: Welcome,
+        complain: Complain,
     ) -> None:
         try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio forgets it for those from sock_accept
-            wire = Wire(*await asyncio.open_connection(sock=sock, limit=BUFFER), self.contexts[1])
+            sock.setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+            )  # asyncio forgets it for those from sock_accept
+            wire = TlsStream(
+                *await asyncio.open_connection(sock=sock, limit=BUFFER), self.contexts[1]
+            )
             await wire.shake_hands(None)
         except ssl.SSLError as error:
             return complain(f"refused {place}: it {_translated(error)}")
@@ -198,7 +221,7 @@ class Network:
         address = self.connect[peer]
         async with asyncio.timeout(HANDSHAKE):
             streams = await asyncio.open_connection(address.host, address.port, limit=BUFFER)
-        wire = Wire(*streams, self.contexts[0])
+        wire = TlsStream(*streams, self.contexts[0])
         try:
             await wire.shake_hands(peer)
         except ssl.SSLError as error:
@@ -217,7 +240,9 @@ class Network:
 
 
 def _context(purpose: ssl.Purpose, ca: Path, certificate: Path, key: Path) -> ssl.SSLContext:
-    side = ssl.PROTOCOL_TLS_CLIENT if purpose is ssl.Purpose.SERVER_AUTH else ssl.PROTOCOL_TLS_SERVER
+    side = (
+        ssl.PROTOCOL_TLS_CLIENT if purpose is ssl.Purpose.SERVER_AUTH else ssl.PROTOCOL_TLS_SERVER
+    )
     context = ssl.SSLContext(side)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
@@ -227,7 +252,9 @@ def _context(purpose: ssl.Purpose, ca: Path, certificate: Path, key: Path) -> ss
 
 
 async def _bound(address: Address) -> socket.socket:
-    found = await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM
+    )
     family, *_, place = found[0]
     sock = socket.create_server(place[:2], family=family, backlog=PENDING)
     sock.setblocking(False)
@@ -239,7 +266,7 @@ def _reason(error: OSError) -> str:
     return (error.strerror or str(error)).split(" (")[0]
 
 
-def _name(wire: Wire) -> str:
+def _name(wire: TlsStream) -> str:
     """The one name in the other side's certificate, or nothing."""
     shown: Any = wire.engine.getpeercert() or {}
     names = [value for kind, value in shown.get("subjectAltName", ()) if kind == "DNS"]
@@ -255,4 +282,8 @@ def _translated(error: ssl.SSLError, peer: str = "") -> Exception:
         if mark in said:
             return ChannelError(words)
     text = (error.reason or str(error)).lower().replace("_", " ")
-    return ChannelError(text) if isinstance(error, ssl.SSLCertVerificationError) else ConnectionResetError(text)
+    return (
+        ChannelError(text)
+        if isinstance(error, ssl.SSLCertVerificationError)
+        else ConnectionResetError(text)
+    )

@@ -14,10 +14,13 @@ import typer
 from tacit.cli.options import Json, Quiet
 from tacit.core.errors import DataError
 
-cert_app = typer.Typer(help="Make and show the certificates by which the parties of a consortium know each other.")
+cert_app = typer.Typer(
+    help="Make and show the certificates by which the parties of a consortium know each other."
+)
 Party = Annotated[str, typer.Argument(help="Its name: lower-case letters, digits and hyphens.")]
 Folder = Annotated[
-    Path | None, typer.Option(help="The folder of the files; by default this one if it has a consortium.yaml.")
+    Path | None,
+    typer.Option(help="The folder of the files; by default this one if it has a consortium.yaml."),
 ]
 FOLDER = Path("consortium")
 
@@ -30,7 +33,9 @@ def options(context: typer.Context) -> None:
 
 @cert_app.command("init")
 def init_command(
-    name: Annotated[str | None, typer.Argument(help="The consortium's name; by default the folder's.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="The consortium's name; by default the folder's.")
+    ] = None,
     folder: Annotated[Path, typer.Option(help="The folder to make.")] = FOLDER,
     days: Annotated[int, typer.Option(help="How long the authority is valid.")] = 3650,
     as_json: Json = False,
@@ -39,22 +44,28 @@ def init_command(
     """Make a consortium: its certificate authority, and its file of parties."""
     from tacit.channel.certificates import create_authority
     from tacit.channel.consortium import FILE, Consortium
-    from tacit.channel.names import check_consortium_name
+    from tacit.channel.party_names import check_consortium_name
     from tacit.core.files import created
 
     path = folder / FILE
     name = check_consortium_name(folder.resolve().name if name is None else name)
     if path.exists():
-        raise DataError(f"{path} exists already; nothing is overwritten: name another folder with --folder")
+        raise DataError(
+            f"{path} exists already; nothing is overwritten: name another folder with --folder"
+        )
     made = Consortium(name, folder / "ca.pem", {})
     with created(path, made.text(folder).encode()):
         ca = create_authority(folder, name, days=days)
     if as_json:
-        _print({"consortium": name, "file": str(path), "ca": str(ca), "key": str(folder / "ca.key")})
+        _print(
+            {"consortium": name, "file": str(path), "ca": str(ca), "key": str(folder / "ca.key")}
+        )
     elif not quiet:
         where = "" if folder == FOLDER else f" --folder {shlex.quote(str(folder))}"
         typer.echo(f"made the consortium {name}: {path}, {ca}, {folder / 'ca.key'}")
-        typer.echo(f"keep {folder / 'ca.key'} to yourself: with it, anybody can join in any party's name")
+        typer.echo(
+            f"keep {folder / 'ca.key'} to yourself: with it, anybody can join in any party's name"
+        )
         typer.echo(f"next, for each party: tacit cert issue PARTY --address HOST:PORT{where}")
 
 
@@ -77,16 +88,21 @@ def request_command(
         typer.echo(
             f"send {request} to whoever keeps the consortium, for: tacit cert issue {party} --request {request.name}"
         )
-        typer.echo(f"keep {key} to yourself, and put what you get back beside it: consortium.yaml, ca.pem, {party}.pem")
+        typer.echo(
+            f"keep {key} to yourself, and put what you get back beside it: consortium.yaml, ca.pem, {party}.pem"
+        )
 
 
 @cert_app.command("issue")
 def issue_command(
     party: Party,
     address: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Where it listens; without one it only dials out.")
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Where it listens; without one it only dials out."),
     ] = None,
-    request: Annotated[Path | None, typer.Option(help="The party's .csr, from tacit cert request.")] = None,
+    request: Annotated[
+        Path | None, typer.Option(help="The party's .csr, from tacit cert request.")
+    ] = None,
     folder: Folder = None,
     days: Annotated[int, typer.Option(help="How long the certificate is valid.")] = 365,
     as_json: Json = False,
@@ -95,15 +111,19 @@ def issue_command(
     """Issue a party's certificate, or renew it for the key it has, and enter the party in consortium.yaml."""
     from tacit.channel.certificates import issue
     from tacit.channel.consortium import FILE, Address, Consortium, default_member
-    from tacit.channel.names import check_party_name
+    from tacit.channel.party_names import check_party_name
     from tacit.core.files import restoring
 
     folder = _folder(folder)
     path = folder / FILE
     known = Consortium.read(path)
     if known.ca.resolve() != (folder / "ca.pem").resolve():
-        raise DataError(f"{path} names the authority {known.ca}; certificates are signed by {folder / 'ca.pem'}")
-    member = default_member(check_party_name(party), folder, Address.parse(address) if address is not None else None)
+        raise DataError(
+            f"{path} names the authority {known.ca}; certificates are signed by {folder / 'ca.pem'}"
+        )
+    member = default_member(
+        check_party_name(party), folder, Address.parse(address) if address is not None else None
+    )
     if address is None and party in known.members:
         member = replace(member, address=known.members[party].address)
     own_key = member.key.exists()
@@ -139,10 +159,13 @@ def _say_what_to_hand_over(party: str, files: list[Path], fresh: bool) -> None:
 @cert_app.command("show")
 def show_command(
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Certificates or consortium files; by default the consortium here.")
+        list[Path] | None,
+        typer.Argument(help="Certificates or consortium files; by default the consortium here."),
     ] = None,
     as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the names alone, one per line.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print the names alone, one per line.")
+    ] = False,
 ) -> None:
     """Show parties, where they listen, how long their certificates are valid, and their fingerprints."""
     from tacit.channel.consortium import Consortium
@@ -168,7 +191,12 @@ def _consortium_rows(found: Any) -> list[dict[str, Any]]:
 
     rows = [_row(found.ca)]
     for member in found.members.values():
-        row = {"party": member.name, "consortium": found.name, "file": str(member.certificate), "note": "not here"}
+        row = {
+            "party": member.name,
+            "consortium": found.name,
+            "file": str(member.certificate),
+            "note": "not here",
+        }
         if member.certificate.exists():
             row = _row(member.certificate) | {"party": member.name}
             try:
@@ -183,7 +211,9 @@ def _row(path: Path) -> dict[str, Any]:
     from tacit.channel.certificates import describe
 
     found, now = describe(path), datetime.now(UTC)
-    note = "expired" if now >= found.not_after else "not yet valid" if now < found.not_before else ""
+    note = (
+        "expired" if now >= found.not_after else "not yet valid" if now < found.not_before else ""
+    )
     return {
         "party": found.party,
         "consortium": found.consortium,
@@ -204,8 +234,18 @@ def _show(rows: list[dict[str, Any]]) -> None:
     from tacit.cli.terminal import console
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("party", "consortium", "address", "valid until", "days left", "fingerprint (SHA-256)", "note"):
-        table.add_column(heading, justify="right" if heading == "days left" else "left", overflow="fold")
+    for heading in (
+        "party",
+        "consortium",
+        "address",
+        "valid until",
+        "days left",
+        "fingerprint (SHA-256)",
+        "note",
+    ):
+        table.add_column(
+            heading, justify="right" if heading == "days left" else "left", overflow="fold"
+        )
     for row in rows:
         until, left = row.get("not_after", "")[:10], str(row.get("days_left", ""))
         shown = (row["party"], row["consortium"], row.get("address") or "", until, left)

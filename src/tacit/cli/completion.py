@@ -17,7 +17,9 @@ def complete_family(incomplete: str) -> list[str]:
 
 def complete_device(incomplete: str) -> list[str]:
     """What `--device` takes; which GPUs there are is not looked up, since that takes torch seconds."""
-    return [name for name in ("cpu", "cuda", "cuda:0", "cuda:0,cuda:1") if name.startswith(incomplete)]
+    return [
+        name for name in ("cpu", "cuda", "cuda:0", "cuda:0,cuda:1") if name.startswith(incomplete)
+    ]
 
 
 def complete_fusion(incomplete: str) -> list[str]:
@@ -78,7 +80,10 @@ def _settings(start: str) -> list[str]:
         return [f"{key}=" for key in found]
     key = found[0]
     default = SETTINGS[key].metadata["default"]
-    return [f"{key}=", *(f"{key}={name}" for name in names_of(key) or ([str(default)] if default else []))]
+    return [
+        f"{key}=",
+        *(f"{key}={name}" for name in names_of(key) or ([str(default)] if default else [])),
+    ]
 
 
 def _study_files(start: str) -> list[str]:
@@ -87,7 +92,9 @@ def _study_files(start: str) -> list[str]:
     folder = Path(start).expanduser() if start.endswith("/") else folder
     if not folder.is_dir():
         return []
-    found = sorted(path for path in folder.iterdir() if path.name.startswith(name) and path.name[:1] != ".")
+    found = sorted(
+        path for path in folder.iterdir() if path.name.startswith(name) and path.name[:1] != "."
+    )
     shown = start.removesuffix(name)
     folders = [f"{shown}{path.name}/" for path in found if path.is_dir()]
     return [f"{shown}{path.name}" for path in found if path.suffix in (".yaml", ".yml")] + folders

@@ -30,7 +30,11 @@ def _founders() -> list[str]:
 
     found = pkgutil.walk_packages(tacit.__path__, "tacit.", onerror=lambda _: None)
     files = {module.name: _file(module) for module in found}
-    return sorted(name for name, file in files.items() if file.exists() and ', family="' in file.read_text("utf-8"))
+    return sorted(
+        name
+        for name, file in files.items()
+        if file.exists() and ', family="' in file.read_text("utf-8")
+    )
 
 
 def _file(module: pkgutil.ModuleInfo) -> Path:

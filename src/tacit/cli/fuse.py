@@ -18,15 +18,26 @@ if TYPE_CHECKING:
 
 def fuse_command(
     arguments: Annotated[list[str], typer.Argument(metavar="MODEL MODEL... [key=value]...")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file for the fused network, .pt or .safetensors.")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="The file for the fused network, .pt or .safetensors."),
+    ],
     method: Annotated[
-        str, typer.Option(help="pfnm, spahm or average: tacit list fusions.", autocompletion=complete_fusion)
+        str,
+        typer.Option(
+            help="pfnm, spahm or average: tacit list fusions.", autocompletion=complete_fusion
+        ),
     ] = "pfnm",
     counts: Annotated[
-        Path | None, typer.Option(help="A CSV of samples: a line per model, a column per class, no heading.")
+        Path | None,
+        typer.Option(help="A CSV of samples: a line per model, a column per class, no heading."),
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Also draw which neuron became which: .svg, .png or .pdf.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the order in which models look for their places.")] = 0,
+    plot: Annotated[
+        Path | None, typer.Option(help="Also draw which neuron became which: .svg, .png or .pdf.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="Of the order in which models look for their places.")
+    ] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -59,14 +70,27 @@ def _read_counts(path: Path) -> Any:
 
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
-        return np.array([[float(cell) for cell in line.split(",")] for line in text.splitlines() if line.strip()])
+        return np.array(
+            [
+                [float(cell) for cell in line.split(",")]
+                for line in text.splitlines()
+                if line.strip()
+            ]
+        )
     except ValueError as error:
-        raise DataError(f"{path}: expected numbers between commas, a line per model: {error}") from None
+        raise DataError(
+            f"{path}: expected numbers between commas, a line per model: {error}"
+        ) from None
 
 
 def _described(found: FusedModel, out: Path) -> dict[str, Any]:
     assignment = [[own.tolist() for own in layer] for layer in found.assignment]
-    return {"file": str(out), "models": found.names, "widths": found.widths, "assignment": assignment}
+    return {
+        "file": str(out),
+        "models": found.names,
+        "widths": found.widths,
+        "assignment": assignment,
+    }
 
 
 def _show(found: FusedModel, out: Path) -> None:
@@ -75,11 +99,22 @@ def _show(found: FusedModel, out: Path) -> None:
     from tacit.cli.terminal import console
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("hidden layer", "models' neurons", "fused", "of one model", "of two or more", "of all"):
+    for heading in (
+        "hidden layer",
+        "models' neurons",
+        "fused",
+        "of one model",
+        "of two or more",
+        "of all",
+    ):
         table.add_column(heading, justify="right")
-    for k, (local, width, shared) in enumerate(zip(found.local_widths, found.widths, found.shared, strict=True)):
+    for k, (local, width, shared) in enumerate(
+        zip(found.local_widths, found.widths, found.shared, strict=True)
+    ):
         several = f"{min(local)} to {max(local)}" if min(local) < max(local) else str(local[0])
-        table.add_row(str(k + 1), several, str(width), str(shared[0]), str(sum(shared[1:])), str(shared[-1]))
+        table.add_row(
+            str(k + 1), several, str(width), str(shared[0]), str(sum(shared[1:])), str(shared[-1])
+        )
     screen = console()
     screen.print(table)
     screen.print(f"fused {len(found.names)} models: {out}", soft_wrap=True, highlight=False)

@@ -49,7 +49,10 @@ def _show_version(wanted: bool) -> None:
 
 
 Version = Annotated[
-    bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+    bool,
+    typer.Option(
+        "--version", help="Show the version and exit.", is_eager=True, callback=_show_version
+    ),
 ]
 
 
@@ -65,7 +68,9 @@ def main() -> None:
         sys.path.insert(0, here)  # modules in the current folder, as `python -m tacit` finds them
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a letter still gets the rest
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # a terminal that cannot show a letter still gets the rest
     try:
         code = _run()
         sys.stdout.flush()
@@ -89,7 +94,9 @@ def _run() -> int:
     except BrokenPipeError:
         return _reader_gone()
     except OSError as error:  # no permission, no space left
-        return _refuse(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        return _refuse(
+            f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+        )
 
 
 def _refuse(text: str) -> int:

@@ -17,8 +17,14 @@ if TYPE_CHECKING:
     from tacit.data.dataset import Dataset
     from tacit.data.encoding import Encoding
 
-CHOSEN = {"algorithm": ["fedavg", {"name": "fedprox", "mu": 0.1}], "optimiser": {"name": "sgd", "lr": 0.1}}
-GENTLE = {"name": "sgd", "lr": 0.05}  # the slopes of squared errors are steeper than those of cross-entropy
+CHOSEN = {
+    "algorithm": ["fedavg", {"name": "fedprox", "mu": 0.1}],
+    "optimiser": {"name": "sgd", "lr": 0.1},
+}
+GENTLE = {
+    "name": "sgd",
+    "lr": 0.05,
+}  # the slopes of squared errors are steeper than those of cross-entropy
 
 
 def new_study(
@@ -26,17 +32,25 @@ def new_study(
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
     table: Annotated[str | None, typer.Option(help="A CSV or parquet file to learn from.")] = None,
     target: Annotated[str | None, typer.Option(help="The table's column to predict.")] = None,
-    client: Annotated[str | None, typer.Option(help="The table's column that says whose row it is.")] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="A column of the table to leave out; may be repeated.")] = None,
+    client: Annotated[
+        str | None, typer.Option(help="The table's column that says whose row it is.")
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="A column of the table to leave out; may be repeated.")
+    ] = None,
     category: Annotated[
-        list[str] | None, typer.Option(help="A numeric column that is really a category; may be repeated.")
+        list[str] | None,
+        typer.Option(help="A numeric column that is really a category; may be repeated."),
     ] = None,
     date: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN=FORMAT", help="How a column's dates are written: visit=%d/%m/%Y."),
+        typer.Option(
+            metavar="COLUMN=FORMAT", help="How a column's dates are written: visit=%d/%m/%Y."
+        ),
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="classification or regression; by default the target decides.")
+        str | None,
+        typer.Option(help="classification or regression; by default the target decides."),
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -45,11 +59,19 @@ def new_study(
     if path.exists() and not force:
         raise StudyError(f"{path} exists already; name another file, or overwrite it with --force")
     if (target or client or drop or category or date or task) and not table:
-        raise StudyError("--target, --client and the like are about a table; name it too: --table my.csv")
+        raise StudyError(
+            "--target, --client and the like are about a table; name it too: --table my.csv"
+        )
     if table and not target:
         raise StudyError(f"which column of {table} is to be predicted? name it with --target")
     dates = dict(one.partition("=")[::2] for one in date or ())
-    wanted: dict[str, Any] = {"path": table, "target": target, "client": client, "drop": drop, "categories": category}
+    wanted: dict[str, Any] = {
+        "path": table,
+        "target": target,
+        "client": client,
+        "drop": drop,
+        "categories": category,
+    }
     wanted |= {"dates": dates, "task": task}
     settings = {"name": "table"} | {key: value for key, value in wanted.items() if value}
     data = _read(settings) if table else None
@@ -61,7 +83,12 @@ def new_study(
         raise StudyError(f"cannot write {path}: {error.strerror}") from None
     encoding = data.encoding if data else None
     if as_json:
-        typer.echo(json.dumps({"study": str(path), "encoding": encoding.describe() if encoding else None}, indent=2))
+        typer.echo(
+            json.dumps(
+                {"study": str(path), "encoding": encoding.describe() if encoding else None},
+                indent=2,
+            )
+        )
     elif not quiet:
         if data and encoding:
             _show(data, encoding)
@@ -81,7 +108,9 @@ def commented_study(name: str, chosen: dict[str, Any] = CHOSEN) -> str:
     ]
     for key, item in SETTINGS.items():
         value = chosen.get(key, item.metadata["default"])
-        text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000)
+        text = yaml.safe_dump(
+            value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000
+        )
         text = text.removesuffix("\n").removesuffix("\n...")
         lines += ["", f"# {item.metadata['about']}", f"{key}: {text}"]
     return "\n".join(lines) + "\n"
@@ -118,6 +147,8 @@ def _show(data: Dataset, encoding: Encoding) -> None:
     target = encoding.target.name if encoding.target else ""
     owners = f" of {len(data.owners)} clients ({data.client})" if data.client else ""
     rows = f"{len(data.y)} rows to learn from{owners}, {len(data.test_y)} to test on"
-    screen.print(f"\n{target}: {predicted}; {len(encoding.names)} features; {rows}", highlight=False)
+    screen.print(
+        f"\n{target}: {predicted}; {len(encoding.names)} features; {rows}", highlight=False
+    )
     for note in encoding.notes:
         screen.print(f"note: {note}", highlight=False)

@@ -28,7 +28,12 @@ class Lines(Silence):
         if not isinstance(event, RoundFinished | RunFinished):
             return
         last = len(self.tally.ended) == self.tally.runs and isinstance(event, RunFinished)
-        ending = last and not self.ended and self.tally.done >= self.tally.rounds and self.tally.elapsed >= FIRST
+        ending = (
+            last
+            and not self.ended
+            and self.tally.done >= self.tally.rounds
+            and self.tally.elapsed >= FIRST
+        )
         if ending or self.tally.clock() >= self.next:
             self.next = float("inf") if ending else self.tally.clock() + THEN
             self.ended = self.ended or ending
@@ -41,6 +46,6 @@ def display(*, quiet: bool) -> Silence:
         return Silence()
     if not sys.stderr.isatty():
         return Lines()
-    from tacit.cli.live import Live
+    from tacit.cli.live_table import LiveTable
 
-    return Live()
+    return LiveTable()

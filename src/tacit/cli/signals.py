@@ -16,7 +16,9 @@ class Terminated(KeyboardInterrupt):
 @contextmanager
 def terminable() -> Iterator[None]:
     """Within it, SIGTERM raises Terminated."""
-    if threading.current_thread() is not threading.main_thread():  # Python takes signals in the main thread only
+    if (
+        threading.current_thread() is not threading.main_thread()
+    ):  # Python takes signals in the main thread only
         yield
         return
     came = False
@@ -26,7 +28,9 @@ def terminable() -> Iterator[None]:
         came = True
         if not _in_a_loop():
             raise Terminated
-        signal.raise_signal(signal.SIGINT)  # asyncio lets its work end in order; an exception would tear it apart
+        signal.raise_signal(
+            signal.SIGINT
+        )  # asyncio lets its work end in order; an exception would tear it apart
 
     before = signal.signal(signal.SIGTERM, stop)
     try:

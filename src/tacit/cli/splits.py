@@ -18,10 +18,16 @@ if TYPE_CHECKING:
 
 def splits_command(
     arguments: StudyArguments = None,
-    out: Annotated[Path | None, typer.Option(help="The folder for the pictures; by default splits/<name>.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder for the pictures; by default splits/<name>.")
+    ] = None,
     data: Data = None,
-    parties: Annotated[int | None, typer.Option(help="Also divide the columns among so many parties.")] = None,
-    overlap: Annotated[float, typer.Option(help="The share of people whom all parties know.")] = 1.0,
+    parties: Annotated[
+        int | None, typer.Option(help="Also divide the columns among so many parties.")
+    ] = None,
+    overlap: Annotated[
+        float, typer.Option(help="The share of people whom all parties know.")
+    ] = 1.0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -53,10 +59,19 @@ def _show(portraits: list[Portrait]) -> None:
     screen = console()
     for one in portraits:
         table = Table(
-            title=f"{one.dataset}, {one.split}, seed {one.seed}", title_justify="left", box=None, pad_edge=False
+            title=f"{one.dataset}, {one.split}, seed {one.seed}",
+            title_justify="left",
+            box=None,
+            pad_edge=False,
         )
         noisy = any(one.noise)
-        for heading in ("client", "train", "local test", "labels held", *(["noise"] if noisy else [])):
+        for heading in (
+            "client",
+            "train",
+            "local test",
+            "labels held",
+            *(["noise"] if noisy else []),
+        ):
             table.add_column(heading, justify="left" if heading == "client" else "right")
         for k, name in enumerate(one.clients):
             held = sum(count > 0 for count in one.train[k])

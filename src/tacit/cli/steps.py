@@ -34,9 +34,17 @@ class Steps:
             self.start, self.next = now, now + FIRST
         self.before = event.done
         rate = event.done / max(now - self.start, 1e-9)
-        speed = f"{rate:,.0f} per second" if now - self.start >= FIRST else ""  # the first events tell no rate
+        speed = (
+            f"{rate:,.0f} per second" if now - self.start >= FIRST else ""
+        )  # the first events tell no rate
         if self.bar is not None:
-            self.bar.update(self.task, description=event.what, completed=event.done, total=event.total, rate=speed)
+            self.bar.update(
+                self.task,
+                description=event.what,
+                completed=event.done,
+                total=event.total,
+                rate=speed,
+            )
         elif now >= self.next:
             self.next = now + THEN
             left = (event.total - event.done) / max(rate, 1e-9)
@@ -54,16 +62,27 @@ class Steps:
             from rich.console import Console
 
             rate = progress.TextColumn("{task.fields[rate]}")
-            columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), progress.MofNCompleteColumn())
+            columns = (
+                progress.TextColumn("{task.description}"),
+                progress.BarColumn(),
+                progress.MofNCompleteColumn(),
+            )
             self.bar = progress.Progress(
-                *columns, rate, progress.TimeRemainingColumn(), console=Console(stderr=True), transient=True
+                *columns,
+                rate,
+                progress.TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
             )
             self.task = self.bar.add_task("waiting", total=None, rate="")
             self.bar.start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self.bar is not None:
             self.bar.stop()

@@ -9,7 +9,9 @@ import typer
 from tacit.core.errors import suggest
 
 # The base of the parser's exceptions: click's or, in newer versions of typer, that of its own copy of click.
-Complaint: type[Exception] = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
+Complaint: type[Exception] = next(
+    cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException"
+)
 
 
 def explain(error: Any) -> str:
@@ -25,7 +27,9 @@ def explain(error: Any) -> str:
     if hasattr(context.command, "list_commands") and "No such command" in error.message:
         wrong = error.message.split("'")[1]
         known = context.command.list_commands(context)
-        return f"{context.command_path} has no command {wrong!r}; {_meant_command(wrong, known)}{see}"
+        return (
+            f"{context.command_path} has no command {wrong!r}; {_meant_command(wrong, known)}{see}"
+        )
     return plain
 
 
@@ -33,7 +37,12 @@ def _meant(wrong: str, context: Any) -> str:
     """The option or, where it is a setting's name, how to change a setting."""
     from tacit.study.settings import SETTINGS
 
-    known = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
+    known = [
+        name
+        for parameter in context.command.params
+        for name in parameter.opts
+        if name.startswith("--")
+    ]
     settings = [f"--{key}" for key in SETTINGS] if context.command.name == "run" else []
     found = suggest(wrong.replace("_", "-"), [*known, *(key.replace("_", "-") for key in settings)])
     if not found.startswith("did you mean"):
@@ -47,4 +56,8 @@ def _meant(wrong: str, context: Any) -> str:
 def _meant_command(wrong: str, known: list[str]) -> str:
     if "run" in known and (wrong.endswith((".yaml", ".yml")) or "=" in wrong):
         return f"did you mean tacit run {wrong}? "
-    return f"{suggest(wrong, known)} " if "did you mean" in suggest(wrong, known) else f"{suggest(wrong, known)}; "
+    return (
+        f"{suggest(wrong, known)} "
+        if "did you mean" in suggest(wrong, known)
+        else f"{suggest(wrong, known)}; "
+    )

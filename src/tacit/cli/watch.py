@@ -21,7 +21,7 @@ def watch_command(
     """Serve a study's report on localhost and keep it up to date, until Ctrl-C."""
     import webbrowser
 
-    from tacit.report.live import open_server
+    from tacit.report.live_server import open_server
 
     with open_server(folder, port) as server:
         address = f"http://127.0.0.1:{server.server_address[1]}/"

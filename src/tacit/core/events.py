@@ -98,7 +98,15 @@ class Advanced:
 
 
 Progress = Warned | Noted | Advanced | Downloading
-Event = Progress | StudyStarted | RoundFinished | ModelSaved | RunFinished | TableWritten | ReportWritten
+Event = (
+    Progress
+    | StudyStarted
+    | RoundFinished
+    | ModelSaved
+    | RunFinished
+    | TableWritten
+    | ReportWritten
+)
 OnEvent = Callable[[Event], None]
 Listeners = OnEvent | Sequence[OnEvent]
 
@@ -119,7 +127,9 @@ def tell(listeners: Listeners) -> OnEvent:
         return listeners
     several = isinstance(listeners, Sequence) and not isinstance(listeners, str)
     if not several or not all(map(callable, listeners)):
-        raise StudyError(f"on_event: expected a function of an event, or a list of such, got {shown(listeners)}")
+        raise StudyError(
+            f"on_event: expected a function of an event, or a list of such, got {shown(listeners)}"
+        )
     each = tuple(listeners)
 
     def tell_each(event: Event) -> None:

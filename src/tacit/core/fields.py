@@ -69,7 +69,13 @@ def describe(annotation: Any) -> str:
         return f"a list of {_plural(typing.get_args(annotation)[0])}"
     if typing.get_origin(annotation) in (dict, Mapping):
         return "settings in braces, such as {width: 8}"
-    words = {float: "a number", int: "a whole number", bool: "true or false", str: "text", type(None): "nothing (null)"}
+    words = {
+        float: "a number",
+        int: "a whole number",
+        bool: "true or false",
+        str: "text",
+        type(None): "nothing (null)",
+    }
     return words.get(annotation, str(getattr(annotation, "__name__", annotation)))
 
 
@@ -82,7 +88,11 @@ def _hint(value: Any, annotation: Any) -> str:
     """What to do about a value that is almost right."""
     if isinstance(value, str) and _is_number(value):
         return "; leave out the quotes"
-    if takes_list(annotation) and isinstance(value, int | float | str) and not isinstance(value, bool):
+    if (
+        takes_list(annotation)
+        and isinstance(value, int | float | str)
+        and not isinstance(value, bool)
+    ):
         return f"; write [{value}]"
     return ""
 
@@ -118,7 +128,9 @@ def _conform(value: Any, annotation: Any) -> Any:
 
 
 def _first_that_fits(value: Any, parts: tuple[Any, ...]) -> Any:
-    for part in sorted(parts, key=lambda part: part is not type(value)):  # an exact match goes first: 1 stays an int
+    for part in sorted(
+        parts, key=lambda part: part is not type(value)
+    ):  # an exact match goes first: 1 stays an int
         try:
             return _conform(value, part)
         except (TypeError, ValueError, OverflowError):
@@ -133,7 +145,12 @@ def _scalar(value: Any, wanted: type) -> Any:
         return None
     if wanted is float and not isinstance(value, bool):
         return float(value)  # YAML reads 1e-3 as text
-    if wanted is int and not isinstance(value, bool) and isinstance(value, int | float) and int(value) == value:
+    if (
+        wanted is int
+        and not isinstance(value, bool)
+        and isinstance(value, int | float)
+        and int(value) == value
+    ):
         return int(value)
     if wanted is str and isinstance(value, os.PathLike):
         return os.fspath(value)

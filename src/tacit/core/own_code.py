@@ -55,7 +55,11 @@ def outside() -> int:
 
 def _explanation(error: Exception, guests: Sequence[str]) -> str | None:
     """What the user can do about it, or None: a bug of ours."""
-    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "can't allocate" in str(error):
+    if (
+        isinstance(error, MemoryError)
+        or "OutOfMemory" in type(error).__name__
+        or "can't allocate" in str(error)
+    ):
         return "the memory does not suffice for this study; use a smaller model, fewer clients or a smaller batch_size"
     if found := _own_frame(error):
         frame = found[0]
@@ -69,7 +73,9 @@ def _explanation(error: Exception, guests: Sequence[str]) -> str | None:
 
 def _own_frame(error: BaseException) -> tuple[FrameType, int] | None:
     """The user's frame that is nearest to where the exception was raised, and its line."""
-    frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_own(frame)]
+    frames = [
+        (frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_own(frame)
+    ]
     return frames[-1] if frames else None
 
 
@@ -81,7 +87,10 @@ def _is_own(frame: FrameType) -> bool:
     path = Path(file).resolve()
     if not path.exists():  # a compiled library's own source
         return False
-    return not (INSTALLED & set(path.parts) or any(path.is_relative_to(home) for home in (PACKAGE, *STANDARD)))
+    return not (
+        INSTALLED & set(path.parts)
+        or any(path.is_relative_to(home) for home in (PACKAGE, *STANDARD))
+    )
 
 
 def _place(error: BaseException) -> str | None:

@@ -26,7 +26,9 @@ def columns(objects: Sequence[Any], owner: type[T], like: Tensor) -> T:
     for name, annotation in field_types(owner).items():
         given = [getattr(item, name) for item in objects]
         values[name] = (
-            torch.tensor(given, dtype=like.dtype, device=like.device)[:, None] if annotation is float else given[0]
+            torch.tensor(given, dtype=like.dtype, device=like.device)[:, None]
+            if annotation is float
+            else given[0]
         )
     made: T = _rebuilt(owner, values)
     return made
@@ -34,7 +36,10 @@ def columns(objects: Sequence[Any], owner: type[T], like: Tensor) -> T:
 
 def batch_key(item: Any, owner: type) -> tuple[Any, ...]:
     """Objects with equal keys can share one `columns` view."""
-    return (owner, *(getattr(item, name) for name, kind in field_types(owner).items() if kind is not float))
+    return (
+        owner,
+        *(getattr(item, name) for name, kind in field_types(owner).items() if kind is not float),
+    )
 
 
 def head(tree: T, count: int) -> T:
@@ -49,7 +54,9 @@ def pick(tree: T, rows: Any) -> T:
     if isinstance(tree, dict):
         return {name: pick(value, rows) for name, value in tree.items()}  # type: ignore[return-value]
     if is_dataclass(tree):
-        made: T = _rebuilt(tree, {field.name: pick(getattr(tree, field.name), rows) for field in fields(tree)})
+        made: T = _rebuilt(
+            tree, {field.name: pick(getattr(tree, field.name), rows) for field in fields(tree)}
+        )
         return made
     return tree
 
@@ -65,7 +72,9 @@ def join(trees: Sequence[Any]) -> Any:
         return {name: join([tree[name] for tree in trees]) for name in first}
     if is_dataclass(first):
         names = [field.name for field in fields(first)]
-        return _rebuilt(first, {name: join([getattr(tree, name) for tree in trees]) for name in names})
+        return _rebuilt(
+            first, {name: join([getattr(tree, name) for tree in trees]) for name in names}
+        )
     return first
 
 

@@ -21,9 +21,21 @@ DROPOUT: Any = getattr(nn.modules.dropout, "_DropoutNd", None)
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
 
 LATE = 1e30  # a step by which beta^t is 0 for any beta below 1
-BATCH_NORMS: tuple[type[nn.Module], ...] = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+BATCH_NORMS: tuple[type[nn.Module], ...] = (
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.BatchNorm3d,
+    nn.SyncBatchNorm,
+)
 BATCH_NORMS += (nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d)
-DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+DROPOUTS = (
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
 
 
 def copy_each(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
@@ -40,10 +52,14 @@ def run_backward(loss: Tensor, one: Tensor) -> None:
     if ENGINE is None:
         torch.autograd.backward((loss,), (one,))
         return
-    ENGINE.run_backward((loss,), (one,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+    ENGINE.run_backward(
+        (loss,), (one,), False, False, (), allow_unreachable=True, accumulate_grad=True
+    )
 
 
-def step_adam(w: Tensor, g: Tensor, m: Tensor, v: Tensor, *, lr: float, beta1: float, beta2: float, eps: float) -> None:
+def step_adam(
+    w: Tensor, g: Tensor, m: Tensor, v: Tensor, *, lr: float, beta1: float, beta2: float, eps: float
+) -> None:
     """One step of Adam in place, with means that need no correction for their bias."""
     if FUSED_ADAM is None:
         m.lerp_(g, 1 - beta1)

@@ -33,9 +33,13 @@ class Layout:
     def of(cls, module: nn.Module) -> Layout:
         trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         if not trainable:
-            raise StudyError(f"{type(module).__name__} has no trainable parameter, so there is nothing to learn")
+            raise StudyError(
+                f"{type(module).__name__} has no trainable parameter, so there is nothing to learn"
+            )
         if odd := [name for name, p in trainable if p.dtype != trainable[0][1].dtype]:
-            raise StudyError(f"the parameters of {type(module).__name__} must share one type; {odd[0]} differs")
+            raise StudyError(
+                f"the parameters of {type(module).__name__} must share one type; {odd[0]} differs"
+            )
         names, shapes = tuple(name for name, _ in trainable), tuple(p.shape for _, p in trainable)
         return cls(names, shapes, tuple(name for name, b in module.named_buffers() if b.numel()))
 
@@ -60,7 +64,10 @@ class Layout:
     def copy_buffers(self, module: nn.Module) -> Rows:
         """The module's buffers by name, as contiguous copies."""
         found = dict(module.named_buffers())
-        return {name: found[name].detach().clone(memory_format=torch.contiguous_format) for name in self.buffers}
+        return {
+            name: found[name].detach().clone(memory_format=torch.contiguous_format)
+            for name in self.buffers
+        }
 
     def parameters(self, module: nn.Module) -> list[Tensor]:
         """The module's trainable parameters, in the row's order."""
@@ -70,7 +77,9 @@ class Layout:
     def load(self, module: nn.Module, row: Tensor, buffers: Rows | None = None) -> None:
         """Copies a row, and buffers, into the module."""
         if row.shape != (self.size,):
-            raise ValueError(f"expected a row of {self.size} parameters, got shape {tuple(row.shape)}")
+            raise ValueError(
+                f"expected a row of {self.size} parameters, got shape {tuple(row.shape)}"
+            )
         copy_each(self.parameters(module), list(self.unflatten(row).values()))
         found = dict(module.named_buffers())
         for name, value in (buffers or {}).items():

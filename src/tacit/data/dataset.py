@@ -34,29 +34,45 @@ class Dataset:
     test_y: Tensor = field(repr=False)
     labels: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()  # the features' names, where they have any
-    centre: Tensor | None = field(default=None, repr=False)  # what was subtracted from them, and then divided by
+    centre: Tensor | None = field(
+        default=None, repr=False
+    )  # what was subtracted from them, and then divided by
     spread: Tensor | None = field(default=None, repr=False)
     task: Task = "classification"
-    target_centre: float = 0.0  # what was subtracted from a regression's outcomes, and then divided by
+    target_centre: float = (
+        0.0  # what was subtracted from a regression's outcomes, and then divided by
+    )
     target_spread: float = 1.0
-    owner: Tensor | None = field(default=None, repr=False)  # (n,), whose each training sample is, from 0
+    owner: Tensor | None = field(
+        default=None, repr=False
+    )  # (n,), whose each training sample is, from 0
     owners: tuple[str, ...] = ()  # their names
     client: str | None = None  # the column that says so
     encoding: Encoding | None = field(default=None, repr=False)  # how a table became x
-    frame: pd.DataFrame | None = field(default=None, repr=False, compare=False)  # its rows, training rows first
+    frame: pd.DataFrame | None = field(
+        default=None, repr=False, compare=False
+    )  # its rows, training rows first
 
     def __post_init__(self) -> None:
         for part, x, y in (("training", self.x, self.y), ("test", self.test_x, self.test_y)):
             if y.dim() != 1 or not x.is_floating_point() or x.shape[1:] != self.x.shape[1:]:
                 shapes = f"x {x.dtype} {tuple(x.shape)}, y {tuple(y.shape)}"
-                raise DataError(f"{self.name}: expected float features of one shape and a row of labels, got {shapes}")
+                raise DataError(
+                    f"{self.name}: expected float features of one shape and a row of labels, got {shapes}"
+                )
             if len(x) != len(y) or not len(x):
-                raise DataError(f"{self.name}: expected as many labels as samples, got {len(y)} for {len(x)} ({part})")
+                raise DataError(
+                    f"{self.name}: expected as many labels as samples, got {len(y)} for {len(x)} ({part})"
+                )
             (self._check_numbers if self.task == "regression" else self._check_labels)(part, y)
             if not all(bool(torch.isfinite(some).all()) for some in x.split(CHECKED)):
-                raise DataError(f"{self.name}: the {part} features hold missing or infinite values; fill or drop them")
+                raise DataError(
+                    f"{self.name}: the {part} features hold missing or infinite values; fill or drop them"
+                )
         if self.owner is not None and (len(self.owner) != len(self.y) or not self.owners):
-            raise DataError(f"{self.name}: expected an owner of every sample, got {len(self.owner)} for {len(self.y)}")
+            raise DataError(
+                f"{self.name}: expected an owner of every sample, got {len(self.owner)} for {len(self.y)}"
+            )
 
     @property
     def classes(self) -> int:
@@ -90,7 +106,10 @@ class Dataset:
         y = self.y.double().numpy()
         edges = np.unique(np.quantile(y, np.arange(1, GROUPS) / GROUPS))
         codes = np.unique(np.searchsorted(edges, y, side="right"), return_inverse=True)[1]
-        spans = [y[codes == code] * self.target_spread + self.target_centre for code in range(codes.max() + 1)]
+        spans = [
+            y[codes == code] * self.target_spread + self.target_centre
+            for code in range(codes.max() + 1)
+        ]
         return to_labels(codes), tuple(f"{span.min():.4g} to {span.max():.4g}" for span in spans)
 
     def fingerprint(self) -> str:
@@ -107,14 +126,18 @@ class Dataset:
     def _check_labels(self, part: str, y: Tensor) -> None:
         if y.dtype != torch.int64 or y.min() < 0 or y.max() >= self.classes:
             span = f"{y.min().item()} to {y.max().item()}"
-            raise DataError(f"{self.name}: expected {part} labels from 0 to {self.classes - 1}, got {span}")
+            raise DataError(
+                f"{self.name}: expected {part} labels from 0 to {self.classes - 1}, got {span}"
+            )
 
     def _check_numbers(self, part: str, y: Tensor) -> None:
         if self.labels or y.dtype != self.x.dtype or not torch.isfinite(y).all():
             wanted = f"finite numbers of type {self.x.dtype}, as the features are, and no labels"
             raise DataError(f"{self.name}: expected {wanted} to predict, got {y.dtype} ({part})")
         if part == "test" and len(y.unique()) < 2:
-            raise DataError(f"{self.name}: all test outcomes are equal, so R2 means nothing; use a larger test_share")
+            raise DataError(
+                f"{self.name}: all test outcomes are equal, so R2 means nothing; use a larger test_share"
+            )
 
 
 def to_labels(labels: NDArray[Any]) -> Tensor:

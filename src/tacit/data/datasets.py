@@ -47,7 +47,9 @@ class Bundled(Source):
         import sklearn.datasets
 
         found = getattr(sklearn.datasets, self.loader)()
-        made = split_off_test(self.name, found.data, found.target, [str(name) for name in found.target_names])
+        made = split_off_test(
+            self.name, found.data, found.target, [str(name) for name in found.target_names]
+        )
         return replace(made, columns=tuple(map(str, found.feature_names)))
 
 
@@ -83,7 +85,9 @@ class Digits(Bundled, name="digits"):
 
         found = load_digits()
         images = (found.images / 16)[:, None]
-        return split_off_test(self.name, images, found.target, [str(k) for k in range(10)], standardise=False)
+        return split_off_test(
+            self.name, images, found.target, [str(k) for k in range(10)], standardise=False
+        )
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,9 @@ class Diabetes(Bundled, name="diabetes"):
         from sklearn.datasets import load_diabetes
 
         found = load_diabetes(scaled=False)
-        return replace(split_off_test(self.name, found.data, found.target), columns=tuple(found.feature_names))
+        return replace(
+            split_off_test(self.name, found.data, found.target), columns=tuple(found.feature_names)
+        )
 
 
 @dataclass(frozen=True)
@@ -116,10 +122,13 @@ class Mnist(Source, name="mnist"):
 
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
         x, y, test_x, test_y = (
-            read_idx(self._file(name, folder, on_event), 3 if "images" in name else 1) for name in self.checksums
+            read_idx(self._file(name, folder, on_event), 3 if "images" in name else 1)
+            for name in self.checksums
         )
         images = [to_pixels(part[:, None], self.pixels) for part in (x, test_x)]
-        return Dataset(self.name, images[0], to_labels(y), images[1], to_labels(test_y), self.labels)
+        return Dataset(
+            self.name, images[0], to_labels(y), images[1], to_labels(test_y), self.labels
+        )
 
     def _file(self, name: str, folder: Path | None, on_event: OnEvent) -> Path:
         remote = Remote(self.site + name, self.checksums[name])
@@ -152,7 +161,8 @@ class Cifar10(Source, name="cifar10"):
 
     pixels: Literal["unit", "signed"] = "unit"
     remote: ClassVar[Remote] = Remote(
-        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "md5:c58f30108f718f92721af3b95e74349a"
+        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+        "md5:c58f30108f718f92721af3b95e74349a",
     )
     labels: ClassVar[tuple[str, ...]] = (
         *("airplane", "automobile", "bird", "cat", "deer"),
@@ -162,7 +172,9 @@ class Cifar10(Source, name="cifar10"):
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
         (x, y), (test_x, test_y) = self._parquet(folder) or self._batches(folder, on_event)
         images = [to_pixels(part, self.pixels) for part in (x, test_x)]
-        return Dataset(self.name, images[0], to_labels(y), images[1], to_labels(test_y), self.labels)
+        return Dataset(
+            self.name, images[0], to_labels(y), images[1], to_labels(test_y), self.labels
+        )
 
     def _parquet(self, folder: Path | None) -> Any:
         files = [find_file(folder, self.name, [f"{part}.parquet"]) for part in ("train", "test")]
@@ -176,7 +188,7 @@ class Cifar10(Source, name="cifar10"):
 
 
 @dataclass(frozen=True)
-class Function(Source, name="function"):
+class FunctionSource(Source, name="function"):
     """Your own Python function, by import path: `package.module:function` returns a Dataset or (x, y) arrays.
 
     Where y holds floats, they are numbers to predict; anything else is classes.
@@ -212,10 +224,14 @@ def data_folder(given: str | os.PathLike[str] | None = None) -> Path | None:
 def find_file(folder: Path | None, dataset: str, names: Sequence[str]) -> Path | None:
     """The first of these files that lies in the folder or in its sub-folder for the data set."""
     places = [] if folder is None else [folder / dataset, folder]
-    return next((place / name for place in places for name in names if (place / name).exists()), None)
+    return next(
+        (place / name for place in places for name in names if (place / name).exists()), None
+    )
 
 
-def find_or_fetch(folder: Path | None, dataset: str, names: Sequence[str], remote: Remote, on_event: OnEvent) -> Path:
+def find_or_fetch(
+    folder: Path | None, dataset: str, names: Sequence[str], remote: Remote, on_event: OnEvent
+) -> Path:
     """A file of the user's folder or, where it is not there, from the cache or the network."""
     if found := find_file(folder, dataset, names):
         return found
@@ -224,7 +240,9 @@ def find_or_fetch(folder: Path | None, dataset: str, names: Sequence[str], remot
     except DataError as error:
         if folder is None:
             raise
-        raise DataError(f"neither {folder} nor {folder / dataset} holds {' or '.join(names)}, and {error}") from None
+        raise DataError(
+            f"neither {folder} nor {folder / dataset} holds {' or '.join(names)}, and {error}"
+        ) from None
 
 
 def to_pixels(images: NDArray[np.uint8], pixels: str = "unit") -> Tensor:

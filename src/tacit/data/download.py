@@ -34,7 +34,9 @@ def fetch(remote: Remote, folder: Path, on_event: OnEvent = ignore) -> Path:
     try:
         import pooch
     except ImportError:
-        raise MissingDependencyError(f"downloading {remote.file} needs pooch; run: pip install pooch") from None
+        raise MissingDependencyError(
+            f"downloading {remote.file} needs pooch; run: pip install pooch"
+        ) from None
     pooch.get_logger().setLevel(logging.ERROR)
     try:
         found = pooch.retrieve(
@@ -42,12 +44,16 @@ def fetch(remote: Remote, folder: Path, on_event: OnEvent = ignore) -> Path:
             known_hash=remote.checksum,
             fname=remote.file,
             path=folder,
-            downloader=pooch.HTTPDownloader(progressbar=_Progress(remote.file, on_event), timeout=30),
+            downloader=pooch.HTTPDownloader(
+                progressbar=_DownloadBar(remote.file, on_event), timeout=30
+            ),
         )
     except ValueError as error:
         if "hash" not in str(error).lower():
             raise DataError(f"cannot download {remote.url}: {error}") from None
-        raise DataError(f"{remote.url} has the wrong checksum (expected {remote.checksum}); nothing was kept") from None
+        raise DataError(
+            f"{remote.url} has the wrong checksum (expected {remote.checksum}); nothing was kept"
+        ) from None
     except OSError as error:  # requests' errors are OSErrors too
         raise DataError(
             f"cannot download {remote.url} ({type(error).__name__}); put the file into a folder and name it with"
@@ -56,7 +62,7 @@ def fetch(remote: Remote, folder: Path, on_event: OnEvent = ignore) -> Path:
     return Path(found)
 
 
-class _Progress:
+class _DownloadBar:
     """What pooch wants of a progress bar; it tells the listener."""
 
     def __init__(self, file: str, on_event: OnEvent) -> None:

@@ -67,7 +67,9 @@ class Encoding:
     target: Target | None = None
     client: str | None = None  # the column that says whose row it is
     clients: tuple[str, ...] = ()  # their names
-    notes: tuple[str, ...] = field(default=())  # what a reader should know, such as rows that were left out
+    notes: tuple[str, ...] = field(
+        default=()
+    )  # what a reader should know, such as rows that were left out
 
     @classmethod
     def fit(
@@ -82,7 +84,9 @@ class Encoding:
         stated = dict(dates or {})
         for name in (*stated, *categories):
             if name not in map(str, frame.columns):
-                raise DataError(f"there is no column {name!r} to encode; {suggest(name, map(str, frame.columns))}")
+                raise DataError(
+                    f"there is no column {name!r} to encode; {suggest(name, map(str, frame.columns))}"
+                )
         columns, refused = [], []
         for label, values in frame.items():
             name = str(label)
@@ -104,23 +108,35 @@ class Encoding:
     def apply(self, frame: pd.DataFrame) -> Tensor:
         """The rows as a model takes them; columns that the encoding does not know are left out. # (n, F)"""
         if not isinstance(frame, pd.DataFrame) or frame.columns.has_duplicates:
-            came = "two columns of one name" if isinstance(frame, pd.DataFrame) else type(frame).__name__
-            raise DataError(f"expected rows as a pandas DataFrame with one column per name, got {came}")
+            came = (
+                "two columns of one name"
+                if isinstance(frame, pd.DataFrame)
+                else type(frame).__name__
+            )
+            raise DataError(
+                f"expected rows as a pandas DataFrame with one column per name, got {came}"
+            )
         known = {str(name): name for name in frame.columns}
         for column in self.columns:
             if column.name not in known:
-                raise DataError(f"the rows have no column {column.name!r}; {suggest(column.name, known)}")
+                raise DataError(
+                    f"the rows have no column {column.name!r}; {suggest(column.name, known)}"
+                )
         parts = [column.apply(frame[known[column.name]]) for column in self.columns]
         with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
             x = np.concatenate(parts, 1).astype(np.float32)
         if (odd := ~np.isfinite(x).all(0)).any():
-            raise DataError(f"{self.names[odd.argmax()]} holds numbers too large for this encoding; mend them")
+            raise DataError(
+                f"{self.names[odd.argmax()]} holds numbers too large for this encoding; mend them"
+            )
         return torch.from_numpy(x)
 
     def moments(self) -> tuple[Tensor, Tensor]:
         """What was subtracted from each feature, and what it was divided by. # (F,), (F,)"""
         pairs = [
-            (column.centre, column.spread) if isinstance(column, Number | Date) and not place else (0.0, 1.0)
+            (column.centre, column.spread)
+            if isinstance(column, Number | Date) and not place
+            else (0.0, 1.0)
             for column in self.columns
             for place in range(len(column.names))
         ]
@@ -129,7 +145,10 @@ class Encoding:
 
     def describe(self) -> list[dict[str, str]]:
         """A row per column, in plain words."""
-        return [{"column": c.name, "kind": c.kind, "becomes": c.becomes, "missing": c.missing} for c in self.columns]
+        return [
+            {"column": c.name, "kind": c.kind, "becomes": c.becomes, "missing": c.missing}
+            for c in self.columns
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """The encoding as JSON can hold it."""
@@ -163,7 +182,11 @@ def _made(kind: Any, found: Mapping[str, Any]) -> Any:
     """A dataclass from JSON, each value of the type that its field has."""
     types = field_types(kind)
     return kind(
-        **{name: conform(found[name], types[name], f"{kind.__name__}.{name}") for name in types if name in found}
+        **{
+            name: conform(found[name], types[name], f"{kind.__name__}.{name}")
+            for name in types
+            if name in found
+        }
     )
 
 

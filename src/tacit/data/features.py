@@ -79,7 +79,12 @@ class Date:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (self.name, f"{self.name}, sine of the year", f"{self.name}, cosine of the year", *_mark(self))
+        return (
+            self.name,
+            f"{self.name}, sine of the year",
+            f"{self.name}, cosine of the year",
+            *_mark(self),
+        )
 
     @property
     def becomes(self) -> str:
@@ -130,7 +135,11 @@ class Category:
         more = len(self.levels) - SHOWN_LEVELS
         shown += f" and {more} more" if more > 0 else ""
         other = f"; {self.rare} rarer ones are other" if self.rare else ""
-        return f"one of {len(self.levels)} levels: {shown}{other}" if len(self.levels) > 1 else f"always {shown}"
+        return (
+            f"one of {len(self.levels)} levels: {shown}{other}"
+            if len(self.levels) > 1
+            else f"always {shown}"
+        )
 
     @property
     def missing(self) -> str:
@@ -142,7 +151,9 @@ class Category:
         nowhere = len(self.names)
         other = len(self.levels) if self.rare else nowhere
         places[None] = len(self.names) - 1 if self.gaps else other
-        features: Floats = np.eye(nowhere + 1)[[places.get(text, other) for text in as_text(values)]]
+        features: Floats = np.eye(nowhere + 1)[
+            [places.get(text, other) for text in as_text(values)]
+        ]
         return features[:, :nowhere]
 
 
@@ -163,7 +174,9 @@ def as_numbers(name: str, values: pd.Series[Any]) -> Floats:
         numbers = values.to_numpy(np.float64, na_value=np.nan)
     else:
         texts = as_text(values)
-        words = pd.Series([{"True": "1", "False": "0"}.get(text or "", text) for text in texts], dtype=object)
+        words = pd.Series(
+            [{"True": "1", "False": "0"}.get(text or "", text) for text in texts], dtype=object
+        )
         numbers = pd.to_numeric(words, errors="coerce").to_numpy(np.float64, na_value=np.nan)
         _refuse_odd(name, texts, numbers, "a number")
     if np.isinf(numbers).any():
@@ -175,7 +188,9 @@ def as_days(name: str, values: pd.Series[Any], format: str | None) -> tuple[Floa
     """Days since 1970 and the angle of the day in its year, NaN where dates are missing."""
     dated = values.dtype.kind == "M"
     texts = [] if dated else as_text(values)
-    stated: Any = {"utc": True} if dated else {"utc": True, "format": format or "ISO8601", "errors": "coerce"}
+    stated: Any = (
+        {"utc": True} if dated else {"utc": True, "format": format or "ISO8601", "errors": "coerce"}
+    )
     try:
         read = pd.to_datetime(values if dated else pd.Series(texts, dtype=object), **stated)
         moments = read.dt.tz_localize(None)
@@ -184,7 +199,9 @@ def as_days(name: str, values: pd.Series[Any], format: str | None) -> tuple[Floa
         raise DataError(
             f"column {name} holds dates too far away, such as the year 9999; leave such cells empty"
         ) from None
-    _refuse_odd(name, texts, days, f"a date of the form {format}" if format else "a date such as 2026-01-31")
+    _refuse_odd(
+        name, texts, days, f"a date of the form {format}" if format else "a date such as 2026-01-31"
+    )
     place: Any = moments.dt.day_of_year.to_numpy(np.float64, na_value=np.nan)
     return days, 2 * math.pi * place / DAYS_A_YEAR
 
@@ -198,7 +215,9 @@ def _refuse_odd(name: str, texts: list[str | None], found: Floats, wanted: str) 
     """A value that is there, but could not be read."""
     for text, value in zip(texts, found, strict=False):  # dates that come as such have no texts
         if text is not None and math.isnan(value):
-            raise DataError(f"column {name}: expected {wanted}, got {text!r}; mend it, or list the column under drop")
+            raise DataError(
+                f"column {name}: expected {wanted}, got {text!r}; mend it, or list the column under drop"
+            )
 
 
 def _refuse_empty(name: str, values: int) -> None:
@@ -215,9 +234,18 @@ def _moments(name: str, numbers: Floats) -> dict[str, Any]:
     with np.errstate(over="ignore", invalid="ignore"):
         centre, spread = float(filled.mean()), float(filled.std())
     if not (math.isfinite(centre) and math.isfinite(spread)):
-        raise DataError(f"column {name} holds numbers that are too large; mend them, or list it under drop")
-    constant = spread <= 1e-12 * max(abs(centre), 1e-300)  # what rounding leaves of a spread of zero
-    return {"fill": fill, "centre": centre, "spread": 1.0 if constant else spread, "gaps": int(gaps.sum())}
+        raise DataError(
+            f"column {name} holds numbers that are too large; mend them, or list it under drop"
+        )
+    constant = spread <= 1e-12 * max(
+        abs(centre), 1e-300
+    )  # what rounding leaves of a spread of zero
+    return {
+        "fill": fill,
+        "centre": centre,
+        "spread": 1.0 if constant else spread,
+        "gaps": int(gaps.sum()),
+    }
 
 
 def _scaled(column: Number | Date, numbers: Floats) -> Floats:
@@ -238,4 +266,6 @@ def _gaps(count: int) -> str:
 
 
 def _filled(gaps: int, value: str) -> str:
-    return f"{_gaps(gaps)} filled with {value}, and marked in a feature of its own" if gaps else "none"
+    return (
+        f"{_gaps(gaps)} filled with {value}, and marked in a feature of its own" if gaps else "none"
+    )

@@ -44,23 +44,34 @@ def divide(
     """
     keys = labels if split.by == "labels" else _checked_owner(owner, owners, column, split, clients)
     if not 0 <= server_samples < len(labels):
-        raise DataError(f"server_samples: expected less than the {len(labels)} samples there are, got {server_samples}")
+        raise DataError(
+            f"server_samples: expected less than the {len(labels)} samples there are, got {server_samples}"
+        )
     order = numpy_generator(seed, "server sample").permutation(len(labels))
     server, rest = np.sort(order[:server_samples]), np.sort(order[server_samples:])
     parts = (rest[part] for part in split(keys[rest], clients, numpy_generator(seed, "split")))
-    pairs = [_set_aside(part, local_test, numpy_generator(seed, "local test", k)) for k, part in enumerate(parts)]
+    pairs = [
+        _set_aside(part, local_test, numpy_generator(seed, "local test", k))
+        for k, part in enumerate(parts)
+    ]
     train, test = (Shards.of(side) for side in zip(*pairs, strict=True))
     names = owners if split.by == "owners" else tuple(str(client) for client in range(clients))
     return Partition(train, test, server, split.noise(clients), names)
 
 
 def _checked_owner(
-    owner: NDArray[np.int64] | None, owners: tuple[str, ...], column: str | None, split: Split, clients: int
+    owner: NDArray[np.int64] | None,
+    owners: tuple[str, ...],
+    column: str | None,
+    split: Split,
+    clients: int,
 ) -> NDArray[np.int64]:
     """Whose each sample is, if the data say so and name as many clients as the study has."""
     if owner is None:
         wanted = "dataset: {name: table, ..., client: hospital}"
-        raise DataError(f"{split.name} needs data that say whose each row is; name that column, such as {wanted}")
+        raise DataError(
+            f"{split.name} needs data that say whose each row is; name that column, such as {wanted}"
+        )
     if len(owners) != clients:
         where = f"the column {column} names" if column else "the data name"
         raise DataError(f"{where} {len(owners)} clients; set clients: {len(owners)}")
@@ -74,7 +85,9 @@ def add_noise(x: Tensor, partition: Partition, seed: int) -> Tensor:
     noisy = x.clone()
     for k, level in enumerate(partition.noise):
         rows = torch.from_numpy(np.concatenate([partition.train[k], partition.test[k]]))
-        drawn = torch.randn(len(rows), *x.shape[1:], generator=generator(seed, "feature noise", k), dtype=x.dtype)
+        drawn = torch.randn(
+            len(rows), *x.shape[1:], generator=generator(seed, "feature noise", k), dtype=x.dtype
+        )
         noisy[rows] += float(level) * drawn
     return noisy
 

@@ -12,14 +12,24 @@ from tacit.data.dataset import Dataset
 def align(public: Dataset, dataset: Dataset) -> tuple[Tensor, Tensor]:
     """All samples of a public data set, with features and outcomes as `dataset` has them."""
     if public.task != dataset.task:
-        raise DataError(f"the public data {public.name} are for {public.task}, the study's for {dataset.task}")
+        raise DataError(
+            f"the public data {public.name} are for {public.task}, the study's for {dataset.task}"
+        )
     if strange := [name for name in public.labels if name not in dataset.labels]:
         known = ", ".join(dataset.labels[:10])
-        raise DataError(f"the public data {public.name} have a class {strange[0]!r}; the study's are {known}")
-    x = _encoded(public, dataset) if dataset.encoding and public.frame is not None else _scaled(public, dataset)
+        raise DataError(
+            f"the public data {public.name} have a class {strange[0]!r}; the study's are {known}"
+        )
+    x = (
+        _encoded(public, dataset)
+        if dataset.encoding and public.frame is not None
+        else _scaled(public, dataset)
+    )
     if x.shape[1:] != dataset.x.shape[1:]:
         shapes = tuple(x.shape[1:]), tuple(dataset.x.shape[1:])
-        raise DataError(f"the public data {public.name} have samples of shape {shapes[0]}, the study's {shapes[1]}")
+        raise DataError(
+            f"the public data {public.name} have samples of shape {shapes[0]}, the study's {shapes[1]}"
+        )
     return x.to(dataset.x.dtype), _outcomes(public, dataset)
 
 
@@ -41,9 +51,15 @@ def _scaled(public: Dataset, dataset: Dataset) -> Tensor:
     if public.columns and dataset.columns:
         if set(public.columns) != set(dataset.columns):
             odd = sorted(set(public.columns) ^ set(dataset.columns))
-            raise DataError(f"the public data {public.name} and the study's differ in columns: {', '.join(odd)}")
+            raise DataError(
+                f"the public data {public.name} and the study's differ in columns: {', '.join(odd)}"
+            )
         x = x[:, [public.columns.index(name) for name in dataset.columns]]
-    if x.shape[1:] == dataset.x.shape[1:] and dataset.centre is not None and dataset.spread is not None:
+    if (
+        x.shape[1:] == dataset.x.shape[1:]
+        and dataset.centre is not None
+        and dataset.spread is not None
+    ):
         x = (x - dataset.centre) / dataset.spread
     return x
 

@@ -20,7 +20,18 @@ from tacit.core.errors import DataError
 
 IDX_UNSIGNED_BYTE = 0x08
 SNIFFED_LINES = 1000
-MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "<NA>", "#N/A")  # what stands for a gap
+MISSING = (
+    "",
+    "NA",
+    "N/A",
+    "n/a",
+    "NaN",
+    "nan",
+    "NULL",
+    "null",
+    "<NA>",
+    "#N/A",
+)  # what stands for a gap
 
 
 @contextmanager
@@ -33,7 +44,9 @@ def reading(path: Path, kind: str) -> Iterator[None]:
     except PermissionError:
         raise DataError(f"{path} may not be read; check its permissions") from None
     except UnicodeDecodeError:
-        raise DataError(f"{path} is not in UTF-8; save it as CSV UTF-8, as spreadsheets call it") from None
+        raise DataError(
+            f"{path} is not in UTF-8; save it as CSV UTF-8, as spreadsheets call it"
+        ) from None
     except DataError:
         raise
     except Exception as error:  # a damaged file can fail anywhere in the library that reads it
@@ -53,14 +66,19 @@ def read_idx(path: Path, wanted: int | None = None) -> NDArray[np.uint8]:
         shape = struct.unpack(f">{dimensions}I", raw[4 : 4 + 4 * dimensions])
         body = np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions)
         if body.size != np.prod(shape, dtype=np.int64):
-            raise ValueError(f"its header promises {np.prod(shape, dtype=np.int64)} values and {body.size} follow")
+            raise ValueError(
+                f"its header promises {np.prod(shape, dtype=np.int64)} values and {body.size} follow"
+            )
         return body.reshape(shape)
 
 
 def read_cifar_batches(path: Path, names: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Images (n, 3, 32, 32) and labels of CIFAR's python batches, in a folder or in the tar file they come in."""
     with reading(path, "CIFAR-10 in python batches"):
-        batches = [_ArraysOnly(io.BytesIO(raw), encoding="bytes").load() for raw in _batch_files(path, names)]
+        batches = [
+            _ArraysOnly(io.BytesIO(raw), encoding="bytes").load()
+            for raw in _batch_files(path, names)
+        ]
         images = np.concatenate([np.asarray(batch[b"data"], np.uint8) for batch in batches])
         labels = np.concatenate([np.asarray(batch[b"labels"], np.int64) for batch in batches])
         return images.reshape(len(labels), 3, 32, 32), labels
@@ -75,7 +93,9 @@ def read_image_parquet(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]
         table = pq.read_table(path)
         image = next((name for name in ("img", "image") if name in table.column_names), None)
         if image is None or "label" not in table.column_names:
-            raise ValueError(f"expected the columns img (or image) and label, found {', '.join(table.column_names)}")
+            raise ValueError(
+                f"expected the columns img (or image) and label, found {', '.join(table.column_names)}"
+            )
         encoded = table[image].combine_chunks().field("bytes").to_pylist()
         images = np.stack([np.asarray(Image.open(io.BytesIO(raw))) for raw in encoded])
         labels = table["label"].to_numpy().astype(np.int64)
@@ -95,7 +115,9 @@ def read_table(path: Path, *, as_text: bool = False) -> Any:
             return pd.read_csv(path, sep="\t", **gaps)
         if path.suffix in (".csv", ".txt", ".gz"):
             return pd.read_csv(path, **_marks(path), **gaps)
-        raise ValueError("expected a name that ends in .csv, .tsv or .parquet; save it as one of these")
+        raise ValueError(
+            "expected a name that ends in .csv, .tsv or .parquet; save it as one of these"
+        )
 
 
 def _marks(path: Path) -> dict[str, Any]:
@@ -109,7 +131,10 @@ def _marks(path: Path) -> dict[str, Any]:
     if head.count(";") <= head.count(","):
         return {"sep": ","}
     cells = [cell.strip(' "\n') for line in lines[1:] for cell in line.split(";")]
-    commas, points = (sum(bool(re.fullmatch(rf"[-+]?\d+{mark}\d+", cell)) for cell in cells) for mark in (",", r"\."))
+    commas, points = (
+        sum(bool(re.fullmatch(rf"[-+]?\d+{mark}\d+", cell)) for cell in cells)
+        for mark in (",", r"\.")
+    )
     return {"sep": ";", "decimal": "," if commas > points else "."}
 
 
@@ -117,7 +142,10 @@ class _ArraysOnly(pickle.Unpickler):
     """CIFAR's python batches are pickles; this reads arrays and plain values from one, and runs nothing."""
 
     allowed: ClassVar = {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
-    rebuilders: ClassVar = {("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct")}
+    rebuilders: ClassVar = {
+        ("numpy.core.multiarray", "_reconstruct"),
+        ("numpy._core.multiarray", "_reconstruct"),
+    }
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in self.rebuilders:

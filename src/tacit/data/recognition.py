@@ -20,7 +20,9 @@ FEW = 10  # different texts that no one takes for names or numbers of people
 NEARLY_ALL = 0.8  # as many different texts as rows, to be taken for those
 
 
-def recognise(name: str, values: pd.Series[Any], format: str | None, category: bool) -> type[Column]:
+def recognise(
+    name: str, values: pd.Series[Any], format: str | None, category: bool
+) -> type[Column]:
     """The kind of a column: as stated, by its type, or by what its texts look like."""
     if format is not None or values.dtype.kind == "M":
         return Date
@@ -29,9 +31,15 @@ def recognise(name: str, values: pd.Series[Any], format: str | None, category: b
     if values.dtype.kind in "biuf":
         return Number
     if values.dtype.kind in "mc":
-        raise DataError(f"column {name} holds {values.dtype}; turn it into numbers, or list it under drop")
-    if values.dtype == object and any(isinstance(value, list | dict | set | np.ndarray) for value in values):
-        raise DataError(f"column {name} holds lists; turn it into plain columns, or list it under drop")
+        raise DataError(
+            f"column {name} holds {values.dtype}; turn it into numbers, or list it under drop"
+        )
+    if values.dtype == object and any(
+        isinstance(value, list | dict | set | np.ndarray) for value in values
+    ):
+        raise DataError(
+            f"column {name} holds lists; turn it into plain columns, or list it under drop"
+        )
     texts = [text for text in as_text(values) if text is not None]
     return _recognise_text(name, texts) if texts else Category
 
@@ -43,7 +51,9 @@ def _recognise_text(name: str, texts: list[str]) -> type[Column]:
         return Date
     if all(OTHER_DATE.fullmatch(text) for text in texts):
         stated = f"dates: {{{name}: '{guess_format(texts)}'}}"
-        raise DataError(f"column {name} looks like dates such as {texts[0]!r}; state their format, such as {stated}")
+        raise DataError(
+            f"column {name} looks like dates such as {texts[0]!r}; state their format, such as {stated}"
+        )
     read = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").to_numpy(np.float64)
     if _mostly(name, texts, (~np.isnan(read)).tolist(), "numbers"):
         return Number
@@ -85,6 +95,12 @@ def guess_format(texts: list[str]) -> str:
     first, second = (max(int(match[place]) for match in found) for place in (1, 3))
     mark, clock = found[0][2], found[0][5]
     year = "%Y" if max(len(match[place]) for match in found for place in (1, 4)) > 2 else "%y"
-    order = [year, "%m", "%d"] if first > 31 else ["%m", "%d", year] if second > 12 else ["%d", "%m", year]
+    order = (
+        [year, "%m", "%d"]
+        if first > 31
+        else ["%m", "%d", year]
+        if second > 12
+        else ["%d", "%m", year]
+    )
     time = "" if not clock else clock[0] + ("%H:%M:%S" if found[0][6] else "%H:%M")
     return mark.join(order) + time

@@ -39,7 +39,10 @@ class Shards(Sequence[T], Generic[T]):
 
     def on(self, device: torch.device, offset: int = 0) -> Shards[Tensor]:
         """The same as tensors on a device; `offset` is added to every index."""
-        return Shards(torch.as_tensor(self.packed + offset if offset else self.packed, device=device), self.starts)
+        return Shards(
+            torch.as_tensor(self.packed + offset if offset else self.packed, device=device),
+            self.starts,
+        )
 
     def __len__(self) -> int:
         return len(self.starts) - 1

@@ -58,20 +58,41 @@ class Table(Source, name="table"):
             return self._encoded(path.name, table, target, outcomes, notes)
 
     def _encoded(
-        self, name: str, table: pd.DataFrame, target: Target, outcomes: NDArray[Any], notes: list[str]
+        self,
+        name: str,
+        table: pd.DataFrame,
+        target: Target,
+        outcomes: NDArray[Any],
+        notes: list[str],
     ) -> Dataset:
         """The data set: test rows are set aside first, and the encoding learns from the others."""
-        owner, owners = (None, ()) if self.client is None else _owners(self.client, table[self.client])
+        owner, owners = (
+            (None, ()) if self.client is None else _owners(self.client, table[self.client])
+        )
         codes = outcomes if target.labels else None
         train, test = hold_out(self.target, len(table), self.test_share, codes=codes, owner=owner)
         if target.labels:
             y = to_labels(outcomes)
         else:
             y, scale = standardise_target(self.target, outcomes, train)
-            target = Target(self.target, "regression", centre=scale["target_centre"], spread=scale["target_spread"])
-        features = table.drop(columns=[self.target, *self.drop, *([self.client] if self.client else [])])
-        about: Any = {"target": target, "client": self.client, "clients": owners, "notes": tuple(notes)}
-        encoding = Encoding.fit(features.iloc[train], dates=self.dates, categories=self.categories, **about)
+            target = Target(
+                self.target,
+                "regression",
+                centre=scale["target_centre"],
+                spread=scale["target_spread"],
+            )
+        features = table.drop(
+            columns=[self.target, *self.drop, *([self.client] if self.client else [])]
+        )
+        about: Any = {
+            "target": target,
+            "client": self.client,
+            "clients": owners,
+            "notes": tuple(notes),
+        }
+        encoding = Encoding.fit(
+            features.iloc[train], dates=self.dates, categories=self.categories, **about
+        )
         x, (centre, spread) = encoding.apply(features), encoding.moments()
         return Dataset(
             name,
@@ -93,28 +114,48 @@ class Table(Source, name="table"):
     def _find(self, folder: Path | None) -> Path:
         """The file as named, from here or from the data folder."""
         given = Path(self.path).expanduser().absolute()
-        return folder / self.path if folder and not given.exists() and (folder / self.path).exists() else given
+        return (
+            folder / self.path
+            if folder and not given.exists() and (folder / self.path).exists()
+            else given
+        )
 
     def _check_columns(self, table: pd.DataFrame) -> None:
         known = list(table.columns)
         if not len(table):
             raise DataError(f"{self.path} holds no rows, only the columns {', '.join(known)}")
         if len(known) == 1 and self.target not in known:
-            raise DataError(f"{self.path}: each line was read as one column, {known[0]!r}; separate cells with commas")
+            raise DataError(
+                f"{self.path}: each line was read as one column, {known[0]!r}; separate cells with commas"
+            )
         if (index := "Unnamed: 0") in known and index not in self.drop:
             raise DataError(
                 f"{self.path} has a column without a name, as pandas writes its index; add drop: ['{index}']"
             )
-        named = [self.target, *self.drop, *self.dates, *self.categories, *([self.client] if self.client else [])]
+        named = [
+            self.target,
+            *self.drop,
+            *self.dates,
+            *self.categories,
+            *([self.client] if self.client else []),
+        ]
         for name in named:
             if name not in known:
                 raise DataError(f"{self.path} has no column {name!r}; {suggest(name, known)}")
         if self.target in (*self.drop, self.client):
-            raise DataError(f"{self.path}: {self.target} is the target, so it can be neither dropped nor the client")
+            raise DataError(
+                f"{self.path}: {self.target} is the target, so it can be neither dropped nor the client"
+            )
         if set(known) <= {self.target, self.client, *self.drop}:
             raise DataError(f"{self.path}: no column is left to learn from")
-        if both := [name for name in (*self.dates, *self.categories) if name in (*self.drop, self.target, self.client)]:
-            raise DataError(f"{self.path}: {both[0]} is no feature, so leave it out of dates and categories")
+        if both := [
+            name
+            for name in (*self.dates, *self.categories)
+            if name in (*self.drop, self.target, self.client)
+        ]:
+            raise DataError(
+                f"{self.path}: {both[0]} is no feature, so leave it out of dates and categories"
+            )
 
 
 @contextmanager
@@ -135,7 +176,9 @@ def _with_outcome(table: pd.DataFrame, target: str) -> tuple[pd.DataFrame, list[
         raise DataError(f"no row has a {target}; check the column, or name another target")
     lost = int((~known).sum())
     return table[known], [
-        f"{lost} rows without {target} were left out" if lost > 1 else f"1 row without {target} was left out"
+        f"{lost} rows without {target} were left out"
+        if lost > 1
+        else f"1 row without {target} was left out"
     ]
 
 
@@ -147,7 +190,9 @@ def _read_target(values: pd.Series[Any], task: str) -> tuple[Target, NDArray[Any
     classes = not numeric or (whole and len(np.unique(numbers)) <= FEW)
     if task == "regression" or (task == "auto" and not classes):
         return Target(name, "regression"), numbers
-    labels, codes = encode_labels(name, numbers.astype(np.int64) if whole else np.array(as_text(values)))
+    labels, codes = encode_labels(
+        name, numbers.astype(np.int64) if whole else np.array(as_text(values))
+    )
     boolean = not numeric and set(labels.tolist()) <= {"True", "False"}
     kind: Any = "integer" if whole else "number" if numeric else "boolean" if boolean else "text"
     return Target(name, "classification", tuple(str(label) for label in labels), kind), codes
@@ -167,7 +212,9 @@ def _owners(column: str, values: pd.Series[Any]) -> tuple[NDArray[Any], tuple[st
     """Whose each row is, and their names in order."""
     texts = as_text(values)
     if unknown := sum(text is None for text in texts):
-        raise DataError(f"{unknown} rows do not say in {column} whose they are; fill them in, or leave these rows out")
+        raise DataError(
+            f"{unknown} rows do not say in {column} whose they are; fill them in, or leave these rows out"
+        )
     ordered = values if values.dtype.kind in "biuf" else np.array(texts)
     names, owner = np.unique(ordered, return_inverse=True)
     return owner, tuple(text for text in as_text(pd.Series(names)) if text is not None)

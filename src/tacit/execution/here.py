@@ -7,17 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tacit.data.dataset import Dataset
-from tacit.execution.block import Task, play_block
-from tacit.execution.machine import computing_with
+from tacit.execution.devices import computing_with
 from tacit.execution.plan import Plan
+from tacit.execution.play import Task, play_block
 from tacit.records.recorder import Recorder
 
 
-def play(plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], recorder: Recorder) -> None:
+def play(
+    plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], recorder: Recorder
+) -> None:
     """Plays all blocks."""
     with computing_with(plan.threads):
         for task in tasks:
-            known = replace(task, saved=recorder.saved(task.index), memories=recorder.folder / "memories")
+            known = replace(
+                task, saved=recorder.saved(task.index), memories=recorder.folder / "memories"
+            )
             for message in play_block(known, datasets):
                 recorder.take(task.index, message)
-    shutil.rmtree(recorder.folder / "memories", ignore_errors=True)  # also what a crash has left there
+    shutil.rmtree(
+        recorder.folder / "memories", ignore_errors=True
+    )  # also what a crash has left there

@@ -42,10 +42,18 @@ class Plan:
     def place(self) -> str:
         """Where, in words."""
         if self.on:
-            some = "as many workers as there is room for" if self.workers is None else f"{self.workers} workers"
+            some = (
+                "as many workers as there is room for"
+                if self.workers is None
+                else f"{self.workers} workers"
+            )
             return f"{some} of the Ray cluster {self.on}, on {self.devices[0]}"
         device = ", ".join(self.devices)
-        return f"{self.workers} worker processes, on {device}" if self.workers else f"this process, on {device}"
+        return (
+            f"{self.workers} worker processes, on {device}"
+            if self.workers
+            else f"this process, on {device}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values."""
@@ -59,7 +67,10 @@ def plan_text(plan: Plan) -> str:
     """What would be done, and why there."""
     if not plan.blocks:
         return "nothing is left to do"
-    runs, steps = sum(len(block.runs) for block in plan.blocks), sum(block.steps for block in plan.blocks)
+    runs, steps = (
+        sum(len(block.runs) for block in plan.blocks),
+        sum(block.steps for block in plan.blocks),
+    )
     threads = "" if plan.threads is None else f", with {_count(plan.threads, 'thread')} each"
     threads += f", {plan.beside} clients side by side" if plan.beside > 1 else ""
     rows = [HEADER, *(_row(block) for block in plan.blocks[:MANY])]
@@ -76,16 +87,27 @@ def plan_text(plan: Plan) -> str:
 
 
 def _row(block: Block) -> tuple[str, ...]:
-    name = block.runs[0] if len(block.runs) == 1 else f"{block.runs[0]} and {len(block.runs) - 1} more"
+    name = (
+        block.runs[0] if len(block.runs) == 1 else f"{block.runs[0]} and {len(block.runs) - 1} more"
+    )
     numbers = (block.rows, block.at_once, block.round_steps, block.steps)
     memory = f"{block.bytes / 1e6:,.1f} MB"
-    return (str(block.index), name, *(f"{number:,}" for number in numbers), memory, duration(max(block.seconds, 1)))
+    return (
+        str(block.index),
+        name,
+        *(f"{number:,}" for number in numbers),
+        memory,
+        duration(max(block.seconds, 1)),
+    )
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     texts = [
-        [cell.ljust(w) if k == 1 else cell.rjust(w) for k, (cell, w) in enumerate(zip(row, widths, strict=True))]
+        [
+            cell.ljust(w) if k == 1 else cell.rjust(w)
+            for k, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
         for row in rows
     ]
     return ["  ".join(cells).rstrip() for cells in texts]

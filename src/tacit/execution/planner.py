@@ -17,8 +17,8 @@ from torch import nn
 from tacit.core.errors import StudyError, shown
 from tacit.core.registry import import_object
 from tacit.core.rows import batch_key
+from tacit.execution.devices import cores, devices_of, free_memory, shared_memory
 from tacit.execution.estimates import Estimator, RunCost, size_of
-from tacit.execution.machine import cores, devices_of, free_memory, shared_memory
 from tacit.execution.plan import Block, Plan
 from tacit.federated.client_side import client_class
 from tacit.models.model import Imported
@@ -30,11 +30,13 @@ from tacit.study.texts import plain
 START = 4.0  # seconds that a worker process takes to start, about
 PROCESS = 400 << 20  # bytes that it takes before it has done anything
 SHARE = 0.8  # of the free memory that is planned with
-WORTHWHILE = 1e-3  # seconds of arithmetic in a step; with less, threads wait for each other's Python
+WORTHWHILE = (
+    1e-3  # seconds of arithmetic in a step; with less, threads wait for each other's Python
+)
 
 
 @dataclass(frozen=True)
-class Places:
+class Placement:
     """Where a study may be played, as its user says it; None is for the planner to decide."""
 
     device: str = "cpu"
@@ -46,15 +48,25 @@ class Places:
     def __post_init__(self) -> None:
         for name in ("workers", "threads"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise StudyError(f"{name}: expected a whole number of 1 or more, got {shown(value)}")
+            if value is not None and (
+                not isinstance(value, int) or isinstance(value, bool) or value < 1
+            ):
+                raise StudyError(
+                    f"{name}: expected a whole number of 1 or more, got {shown(value)}"
+                )
         if self.threads and self.threads > cores() and self.on is None:
-            raise StudyError(f"threads: this machine has {cores()} cores for this process, got {self.threads}")
+            raise StudyError(
+                f"threads: this machine has {cores()} cores for this process, got {self.threads}"
+            )
         if self.on is not None and (not isinstance(self.on, str) or not self.on):
-            raise StudyError(f"on: expected a Ray cluster's address, such as ray://host:10001, got {shown(self.on)}")
+            raise StudyError(
+                f"on: expected a Ray cluster's address, such as ray://host:10001, got {shown(self.on)}"
+            )
         self.devices  # noqa: B018  (refuses devices that are not there)
         if self.workers and not self.on and self.devices != ("cpu",):
-            raise StudyError("workers are for cores; every GPU has one: name them all, such as --device cuda:0,cuda:1")
+            raise StudyError(
+                "workers are for cores; every GPU has one: name them all, such as --device cuda:0,cuda:1"
+            )
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -74,21 +86,32 @@ def group_runs(runs: Sequence[Named]) -> list[list[Named]]:
     return list(groups.values())
 
 
-def make_plan(runs: Sequence[Named], places: Places, estimator: Estimator, done: Sequence[str] = ()) -> Plan:
+def make_plan(
+    runs: Sequence[Named], placement: Placement, estimator: Estimator, done: Sequence[str] = ()
+) -> Plan:
     """The plan for all runs of a study but those that are done."""
     order = {id: k for k, (id, _) in enumerate(runs)}
     left = [(id, run) for id, run in runs if id not in done]
     costs = {id: estimator.cost(run) for id, run in left}
-    cpu = places.devices == ("cpu",)
-    parts = _cpu_parts(left) if cpu else _gpu_parts(left, costs, places, estimator)
+    cpu = placement.devices == ("cpu",)
+    parts = _cpu_parts(left) if cpu else _gpu_parts(left, costs, placement, estimator)
     blocks = [_block(order[part[0][0]], part, costs, estimator) for part in parts]
     if not cpu:
-        room = None if places.on else _room(places.devices)
-        blocks = [fitted(block, max(costs[run].row for run in block.runs), room) for block in blocks]
+        room = None if placement.on else _room(placement.devices)
+        blocks = [
+            fitted(block, max(costs[run].row for run in block.runs), room) for block in blocks
+        ]
     blocks.sort(key=lambda block: block.index)
-    made = Plan(tuple(blocks), places.devices, 0, places.threads or (1 if cpu else None), places.on, "")
-    placed = _placed(made, places, tuple(left), estimator)
-    return _beside(placed, list(costs.values())) if cpu and not places.threads else placed
+    made = Plan(
+        tuple(blocks),
+        placement.devices,
+        0,
+        placement.threads or (1 if cpu else None),
+        placement.on,
+        "",
+    )
+    placed = _placed(made, placement, tuple(left), estimator)
+    return _beside(placed, list(costs.values())) if cpu and not placement.threads else placed
 
 
 def _beside(plan: Plan, costs: Sequence[RunCost]) -> Plan:
@@ -106,7 +129,11 @@ def _beside(plan: Plan, costs: Sequence[RunCost]) -> Plan:
 def cannot_travel(runs: Sequence[Named]) -> str | None:
     """The first method or model that only this process knows, if any."""
     for part in parts_of(runs):
-        path = part.path if isinstance(part, Imported) else f"{type(part).__module__}:{type(part).__qualname__}"
+        path = (
+            part.path
+            if isinstance(part, Imported)
+            else f"{type(part).__module__}:{type(part).__qualname__}"
+        )
         known = OWN.get(path) if isinstance(part, Imported) else type(part)
         if known is not None and not path.startswith("tacit.") and not _is_elsewhere(path, known):
             return path
@@ -136,15 +163,19 @@ def _cpu_parts(runs: list[Named]) -> list[list[Named]]:
     return list(parts.values())
 
 
-def _gpu_parts(runs: list[Named], costs: dict[str, RunCost], places: Places, estimator: Estimator) -> list[list[Named]]:
+def _gpu_parts(
+    runs: list[Named], costs: dict[str, RunCost], placement: Placement, estimator: Estimator
+) -> list[list[Named]]:
     """Groups, each divided among the devices, and further where its runs' states would fill half of the memory."""
     parts = []
-    room = None if places.on else _room(places.devices)
+    room = None if placement.on else _room(placement.devices)
     for group in group_runs(runs):
-        count = (places.workers or 1) if places.on else len(places.devices)
+        count = (placement.workers or 1) if placement.on else len(placement.devices)
         if room is not None:
             held = sum(costs[id].held for id, _ in group)
-            count = max(count, math.ceil(2 * held / max(room - estimator.data_bytes([group[0][1]]), 1)))
+            count = max(
+                count, math.ceil(2 * held / max(room - estimator.data_bytes([group[0][1]]), 1))
+            )
         parts += divided(group, min(count, len(group)), costs)
     return parts
 
@@ -153,7 +184,9 @@ def divided(group: list[Named], count: int, costs: dict[str, RunCost]) -> list[l
     """As many parts, of about equal work; each keeps the study's order."""
     parts: list[list[int]] = [[] for _ in range(count)]
     steps = [costs[id].steps for id, _ in group]
-    for k in sorted(range(len(group)), key=lambda k: -steps[k]):  # the largest first, to whoever has least
+    for k in sorted(
+        range(len(group)), key=lambda k: -steps[k]
+    ):  # the largest first, to whoever has least
         min(parts, key=lambda part: (sum(steps[i] for i in part), len(part))).append(k)
     return [[group[k] for k in sorted(part)] for part in parts if part]
 
@@ -162,9 +195,14 @@ def _block(index: int, part: list[Named], costs: dict[str, RunCost], estimator: 
     mine = _shared(part, costs)
     fixed = estimator.data_bytes([run for _, run in part]) + sum(cost.held for cost in mine)
     row = max(cost.row for cost in mine)
-    sums = {name: sum(getattr(cost, name) for cost in mine) for name in ("round_steps", "steps", "seconds")}
+    sums = {
+        name: sum(getattr(cost, name) for cost in mine)
+        for name in ("round_steps", "steps", "seconds")
+    }
     rows = sum(cost.rows for cost in mine)
-    return Block(index, tuple(id for id, _ in part), rows=rows, at_once=1, bytes=fixed + row, **sums)
+    return Block(
+        index, tuple(id for id, _ in part), rows=rows, at_once=1, bytes=fixed + row, **sums
+    )
 
 
 def _shared(part: list[Named], costs: dict[str, RunCost]) -> list[RunCost]:
@@ -192,27 +230,38 @@ def fitted(block: Block, row: int, room: int | None) -> Block:
 def _room(devices: Sequence[str]) -> int | None:
     """Bytes to plan with on every device; one that is named twice is shared."""
     free = [(free_memory(name), devices.count(name)) for name in devices]
-    return min((int(SHARE * found / times) for found, times in free if found is not None), default=None)
+    return min(
+        (int(SHARE * found / times) for found, times in free if found is not None), default=None
+    )
 
 
-def _placed(plan: Plan, places: Places, runs: tuple[Named, ...], estimator: Estimator) -> Plan:
+def _placed(
+    plan: Plan, placement: Placement, runs: tuple[Named, ...], estimator: Estimator
+) -> Plan:
     """The plan with its place: here, in processes or on a cluster."""
-    if places.on or len(places.devices) > 1 or (places.workers or 1) > 1:
-        data = {str(plain(source)) for _, run in runs for source in (run.dataset, run.public) if source is not None}
+    if placement.on or len(placement.devices) > 1 or (placement.workers or 1) > 1:
+        data = {
+            str(plain(source))
+            for _, run in runs
+            for source in (run.dataset, run.public)
+            if source is not None
+        }
         needed = sum(size_of(estimator.datasets[key]) for key in data)
-        reason = _stuck(runs, needed, shared=not places.on)
-        if reason and places.on and places.devices != ("cpu",):
+        reason = _stuck(runs, needed, shared=not placement.on)
+        if reason and placement.on and placement.devices != ("cpu",):
             raise StudyError(f"{reason}, without --on")
         if reason:
             return replace(plan, devices=plan.devices[:1], on=None, why=reason, caution=reason)
-        if places.on:
-            return replace(plan, workers=places.workers, why="as asked for")
-        count = min(places.workers or len(places.devices), len(plan.blocks))
+        if placement.on:
+            return replace(plan, workers=placement.workers, why="as asked for")
+        count = min(placement.workers or len(placement.devices), len(plan.blocks))
         if count < 2:
             return replace(plan, devices=plan.devices[:1], why="there is one block only")
         return replace(plan, workers=count, why="as asked for")
-    if places.workers == 1 or places.devices != ("cpu",):
-        return replace(plan, why="as asked for" if places.workers else "one GPU needs one process")
+    if placement.workers == 1 or placement.devices != ("cpu",):
+        return replace(
+            plan, why="as asked for" if placement.workers else "one GPU needs one process"
+        )
     return _measured(plan, runs, estimator)
 
 
@@ -232,7 +281,10 @@ def _stuck(runs: tuple[Named, ...], needed: int, *, shared: bool) -> str | None:
 
 def _measured(plan: Plan, runs: tuple[Named, ...], estimator: Estimator) -> Plan:
     """Worker processes where they pay: what they save must be twice what it takes to start them."""
-    total, largest = sum(block.seconds for block in plan.blocks), max((block.bytes for block in plan.blocks), default=0)
+    total, largest = (
+        sum(block.seconds for block in plan.blocks),
+        max((block.bytes for block in plan.blocks), default=0),
+    )
     free = free_memory("cpu")
     fit = cores() if free is None else int(SHARE * free) // (PROCESS + largest)
     count = min(cores(), len(plan.blocks), max(fit, 1))
@@ -240,9 +292,14 @@ def _measured(plan: Plan, runs: tuple[Named, ...], estimator: Estimator) -> Plan
     if count < 2:
         return replace(plan, why=f"{about}, and nothing to divide or no room to do it")
     if total * (1 - 1 / count) < 2 * START:
-        return replace(plan, why=f"{about}, too little to pay for starting processes; --workers N starts them anyway")
+        return replace(
+            plan,
+            why=f"{about}, too little to pay for starting processes; --workers N starts them anyway",
+        )
     if own := guests_of(runs):
-        return replace(plan, why=f"{about}, with code of your own ({own[0]}); --workers N spreads it")
+        return replace(
+            plan, why=f"{about}, with code of your own ({own[0]}); --workers N spreads it"
+        )
     needed = sum(size_of(data) for data in estimator.datasets.values())
     if reason := _stuck(runs, needed, shared=True):
         return replace(plan, why=reason)

@@ -21,20 +21,23 @@ import torch.multiprocessing
 
 from tacit.core.own_code import own_code
 from tacit.data.dataset import Dataset
-from tacit.execution.block import Failed, Task, packed, play_block
-from tacit.execution.machine import computing_with
+from tacit.execution.devices import computing_with
 from tacit.execution.plan import Plan
-from tacit.records.messages import Ended, Message
+from tacit.execution.play import Failed, Task, packed, play_block
+from tacit.records.messages import BlockEnded, Message
 from tacit.records.recorder import Recorder
-from tacit.training.memory import keep_freed_memory
+from tacit.training.allocator import keep_freed_memory
 
 PATIENCE = 5.0  # seconds that workers have to end their round when the study is stopped
-GONE = (EOFError, OSError)  # what the pipe of a process that has died raises, perhaps in the middle of a message
+GONE = (
+    EOFError,
+    OSError,
+)  # what the pipe of a process that has died raises, perhaps in the middle of a message
 ORPHANED = (EOFError, BrokenPipeError, ConnectionResetError)  # what a worker's raises
 
 
 @dataclass(eq=False)
-class Worker:
+class ProcessWorker:
     process: Any
     pipe: Connection
     device: str
@@ -49,9 +52,11 @@ class Worker:
         return message
 
 
-def play(plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], recorder: Recorder) -> None:
+def play(
+    plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], recorder: Recorder
+) -> None:
     """Plays all blocks; when interrupted, records what workers have done up to the end of their round."""
-    pool = Pool(plan, tasks, datasets, recorder)
+    pool = ProcessPool(plan, tasks, datasets, recorder)
     try:
         pool.play()
     except KeyboardInterrupt:
@@ -61,15 +66,19 @@ def play(plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], rec
         pool.end()
 
 
-class Pool:
+class ProcessPool:
     """The worker processes of a study."""
 
-    def __init__(self, plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], recorder: Recorder) -> None:
+    def __init__(
+        self, plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], recorder: Recorder
+    ) -> None:
         self.plan, self.recorder = plan, recorder
         steps = {block.index: block.steps for block in plan.blocks}
-        self.waiting = sorted(tasks, key=lambda task: steps[task.index])  # the largest is taken first, from the end
+        self.waiting = sorted(
+            tasks, key=lambda task: steps[task.index]
+        )  # the largest is taken first, from the end
         self.datasets = {key: shared(data) for key, data in packed(tasks, datasets).items()}
-        self.workers: list[Worker] = []
+        self.workers: list[ProcessWorker] = []
 
     def play(self) -> None:
         for k in range(self.plan.workers or 1):
@@ -99,11 +108,11 @@ class Pool:
             if worker.process.is_alive():
                 worker.process.kill()
 
-    def _ready(self, seconds: float | None) -> list[Worker]:
+    def _ready(self, seconds: float | None) -> list[ProcessWorker]:
         found = set(wait([worker.pipe for worker in self.workers if not worker.torn], seconds))
         return [worker for worker in self.workers if worker.pipe in found]
 
-    def _hear_out(self, worker: Worker) -> None:
+    def _hear_out(self, worker: ProcessWorker) -> None:
         try:
             message = worker.hear()
         except GONE:
@@ -114,7 +123,7 @@ class Pool:
         else:  # it is ready for more, or has failed
             worker.task = None
 
-    def _listen(self, worker: Worker) -> None:
+    def _listen(self, worker: ProcessWorker) -> None:
         try:
             message = worker.hear()
         except GONE:
@@ -126,20 +135,22 @@ class Pool:
             raise message.error()
         elif worker.task is not None:
             task = worker.task
-            if isinstance(message, Ended):
+            if isinstance(message, BlockEnded):
                 worker.task = None
             self.recorder.take(task.index, message)
 
-    def _hand_out(self, worker: Worker) -> None:
+    def _hand_out(self, worker: ProcessWorker) -> None:
         """The next block, from where it was left; a worker that gets none waits for the others' failure."""
         if not self.waiting:
             return
         worker.task = self.waiting.pop()
-        task = replace(worker.task, device=worker.device, saved=self.recorder.saved(worker.task.index))
+        task = replace(
+            worker.task, device=worker.device, saved=self.recorder.saved(worker.task.index)
+        )
         with suppress(*GONE):  # a worker that has just died is noticed by its pipe
             worker.pipe.send(task)
 
-    def _replace(self, worker: Worker) -> None:
+    def _replace(self, worker: ProcessWorker) -> None:
         """Another process in place of one that has died; its block goes on from its checkpoint."""
         worker.process.join(PATIENCE)
         worker.pipe.close()
@@ -154,16 +165,20 @@ class Pool:
     def _start(self, device: str) -> None:
         context = torch.multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=work, args=(theirs, self.datasets, self.plan.threads), daemon=True)
+        process = context.Process(
+            target=work, args=(theirs, self.datasets, self.plan.threads), daemon=True
+        )
         with _no_main():
             process.start()
         theirs.close()  # so that the end of the process is the end of the pipe
-        self.workers.append(Worker(process, ours, device))
+        self.workers.append(ProcessWorker(process, ours, device))
 
 
 def work(pipe: Connection, datasets: Mapping[str, Dataset], threads: int | None) -> None:
     """A worker's life: ask for a block, play it, tell what comes of it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent says what to do
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole group; the parent says what to do
     keep_freed_memory()
     with suppress(*ORPHANED), computing_with(threads):  # a parent that has gone needs nothing more
         try:
@@ -204,5 +219,7 @@ def _no_main() -> Iterator[None]:
 
 def _cause(code: int | None) -> str:
     if code is not None and code < 0:
-        return f"a worker process was killed by signal {-code}" + (" (out of memory?)" if code == -9 else "")
+        return f"a worker process was killed by signal {-code}" + (
+            " (out of memory?)" if code == -9 else ""
+        )
     return f"a worker process ended by itself with code {code}"

@@ -26,12 +26,12 @@ from tacit.core.events import Warned
 from tacit.core.own_code import summarise
 from tacit.core.version import __version__
 from tacit.data.dataset import Dataset
-from tacit.execution.block import Failed, Task, packed, play_block
-from tacit.execution.machine import computing_with
+from tacit.execution.devices import computing_with
 from tacit.execution.plan import Plan
-from tacit.records.messages import Ended, Message
+from tacit.execution.play import Failed, Task, packed, play_block
+from tacit.records.messages import BlockEnded, Message
 from tacit.records.recorder import Recorder
-from tacit.training.memory import keep_freed_memory
+from tacit.training.allocator import keep_freed_memory
 
 try:
     import ray
@@ -48,7 +48,9 @@ HERE = "ray"  # the cluster that this machine belongs to
 class Player:
     """A worker: what Ray runs on a node."""
 
-    def __init__(self, path: Sequence[str], data: Mapping[str, Mapping[str, Any]], threads: int | None) -> None:
+    def __init__(
+        self, path: Sequence[str], data: Mapping[str, Mapping[str, Any]], threads: int | None
+    ) -> None:
         sys.path += [place for place in path if place not in sys.path]
         keep_freed_memory()
         self.limits = computing_with(threads)
@@ -69,7 +71,7 @@ class Player:
                 self.messages = play_block(task, self.datasets, lambda: self.stopping)
             for message in self.messages:
                 found.append(message)
-                if time.monotonic() > end or isinstance(message, Ended):
+                if time.monotonic() > end or isinstance(message, BlockEnded):
                     break
         except Exception as error:
             found.append(Failed.of(error))
@@ -82,30 +84,36 @@ class Player:
 
 
 @dataclass(eq=False)
-class Worker:
+class RayWorker:
     actor: Any
     task: Task | None = None
 
 
-def play(plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], recorder: Recorder) -> None:
+def play(
+    plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], recorder: Recorder
+) -> None:
     """Plays all blocks; when interrupted, records what workers have done up to the end of their round."""
     with _connected(str(plan.on)):
-        crew = Crew(plan, tasks, datasets, recorder)
+        pool = RayPool(plan, tasks, datasets, recorder)
         try:
-            crew.play()
+            pool.play()
         except KeyboardInterrupt:
-            crew.wind_up()
+            pool.wind_up()
             raise
         except (RayError, ConnectionError) as error:
-            raise StudyError(f"lost the Ray cluster {plan.on}: {summarise(error)}; resume the study later") from error
+            raise StudyError(
+                f"lost the Ray cluster {plan.on}: {summarise(error)}; resume the study later"
+            ) from error
         finally:
-            crew.end()
+            pool.end()
 
 
-class Crew:
+class RayPool:
     """The workers of a study."""
 
-    def __init__(self, plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], recorder: Recorder) -> None:
+    def __init__(
+        self, plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], recorder: Recorder
+    ) -> None:
         self.plan, self.recorder = plan, recorder
         kind = "CPU" if plan.devices == ("cpu",) else "GPU"
         room = int(ray.cluster_resources().get(kind, 0))
@@ -114,13 +122,21 @@ class Crew:
             raise StudyError(f"the Ray cluster {plan.on} has no {kind}; use {remedy}")
         self.count = min(plan.workers or max(room, 1), len(tasks))
         steps = {block.index: block.steps for block in plan.blocks}
-        slower = 1 if plan.workers else self.count  # as the plan could not know how many would be saved in turn
+        slower = (
+            1 if plan.workers else self.count
+        )  # as the plan could not know how many would be saved in turn
         tasks = [replace(task, every=task.every * slower) for task in tasks]
-        self.waiting = sorted(tasks, key=lambda task: steps[task.index])  # the largest is taken first, from the end
+        self.waiting = sorted(
+            tasks, key=lambda task: steps[task.index]
+        )  # the largest is taken first, from the end
         self.kind = ray.remote(num_cpus=1, num_gpus=int(kind == "GPU"), max_restarts=0)(Player)
-        self.data = ray.put({key: _as_arrays(data) for key, data in packed(tasks, datasets).items()})
-        self.workers: list[Worker] = []
-        self.calls: dict[Any, Worker] = {}  # what each has been asked, by Ray's reference to its answer
+        self.data = ray.put(
+            {key: _as_arrays(data) for key, data in packed(tasks, datasets).items()}
+        )
+        self.workers: list[RayWorker] = []
+        self.calls: dict[
+            Any, RayWorker
+        ] = {}  # what each has been asked, by Ray's reference to its answer
 
     def play(self) -> None:
         for _ in range(self.count):
@@ -132,15 +148,24 @@ class Crew:
                 self._listen(call)
             for worker in self._idle()[: len(self.waiting)]:
                 self._hand_out(worker)
-            if not told and time.monotonic() - heard > LONELY and not any(one.task for one in self.calls.values()):
-                self.recorder.on_event(Warned(f"the Ray cluster {self.plan.on} has no room for a worker; waiting"))
+            if (
+                not told
+                and time.monotonic() - heard > LONELY
+                and not any(one.task for one in self.calls.values())
+            ):
+                self.recorder.on_event(
+                    Warned(f"the Ray cluster {self.plan.on} has no room for a worker; waiting")
+                )
                 told = True
 
     def wind_up(self) -> None:
         """Asks workers to stop after their round, and hears them out."""
         last = {worker.actor.stop.remote(): worker for worker in self.workers if worker.task}
         end = time.monotonic() + PATIENCE
-        for call, worker in [*self.calls.items(), *last.items()]:  # each one's answers come in this order
+        for call, worker in [
+            *self.calls.items(),
+            *last.items(),
+        ]:  # each one's answers come in this order
             with suppress(RayError):
                 if worker.task:
                     self._take(worker.task, ray.get(call, timeout=max(end - time.monotonic(), 0)))
@@ -164,7 +189,7 @@ class Crew:
         if worker.task is not None:
             self.calls[worker.actor.play.remote(None, SLICE)] = worker
 
-    def _idle(self) -> list[Worker]:
+    def _idle(self) -> list[RayWorker]:
         return [worker for worker in self.workers if worker not in self.calls.values()]
 
     def _take(self, task: Task, messages: Sequence[Message | Failed]) -> bool:
@@ -173,17 +198,19 @@ class Crew:
             if isinstance(message, Failed):
                 raise message.error()
             self.recorder.take(task.index, message)
-        return any(isinstance(message, Ended) for message in messages)
+        return any(isinstance(message, BlockEnded) for message in messages)
 
-    def _hand_out(self, worker: Worker) -> None:
+    def _hand_out(self, worker: RayWorker) -> None:
         worker.task = self.waiting.pop()
         task = replace(worker.task, saved=self.recorder.saved(worker.task.index))
         self.calls[worker.actor.play.remote(task, SLICE)] = worker
 
-    def _lost(self, worker: Worker, error: RayError) -> None:
+    def _lost(self, worker: RayWorker, error: RayError) -> None:
         """Another worker in place of one that is gone, wherever there is room; its block need not wait for it."""
         if "No module named 'tacit'" in str(error):
-            raise StudyError(f"the nodes of {self.plan.on} lack tacit; run on each: pip install tacit=={__version__}")
+            raise StudyError(
+                f"the nodes of {self.plan.on} lack tacit; run on each: pip install tacit=={__version__}"
+            )
         self.workers.remove(worker)
         with suppress(RayError):
             ray.kill(worker.actor)
@@ -196,13 +223,15 @@ class Crew:
 
     def _check(self, versions: Mapping[str, str]) -> None:
         if versions["tacit"] != __version__:
-            raise StudyError(f"a node of {self.plan.on} has tacit {versions['tacit']}, this one {__version__}")
+            raise StudyError(
+                f"a node of {self.plan.on} has tacit {versions['tacit']}, this one {__version__}"
+            )
         if versions["torch"] != torch.__version__:
             text = f"a node of {self.plan.on} has torch {versions['torch']}, this one {torch.__version__}"
             self.recorder.on_event(Warned(f"{text}: numbers may differ in their last digits"))
 
     def _start(self) -> None:
-        worker = Worker(self.kind.remote(sys.path, self.data, self.plan.threads))
+        worker = RayWorker(self.kind.remote(sys.path, self.data, self.plan.threads))
         self.workers.append(worker)
         self.calls[worker.actor.ready.remote()] = worker
 
@@ -216,10 +245,16 @@ def _connected(address: str) -> Iterator[None]:
     _check_address(address)
     with _own_signals():
         try:
-            ray.init("auto" if address == HERE else address, log_to_driver=False, logging_level=logging.ERROR)
+            ray.init(
+                "auto" if address == HERE else address,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
         except (ConnectionError, RuntimeError, ValueError) as error:
             remedy = "start one with: ray start --head" if address == HERE else "check its address"
-            raise StudyError(f"cannot use the Ray cluster {address}: {summarise(error)}; {remedy}") from error
+            raise StudyError(
+                f"cannot use the Ray cluster {address}: {summarise(error)}; {remedy}"
+            ) from error
     try:
         yield
     finally:
@@ -237,7 +272,9 @@ def _check_address(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
     except OSError as error:
-        raise StudyError(f"there is no Ray cluster at {address}: {error.strerror or error}") from None
+        raise StudyError(
+            f"there is no Ray cluster at {address}: {error.strerror or error}"
+        ) from None
 
 
 @contextmanager
@@ -256,7 +293,10 @@ def _own_signals() -> Iterator[None]:
 def _as_arrays(data: Dataset) -> dict[str, Any]:
     """The fields of a data set, tensors as arrays, which workers of a node share without a copy."""
     fields = {name: getattr(data, name) for name in data.__dataclass_fields__}
-    return {name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in fields.items()}
+    return {
+        name: value.numpy() if isinstance(value, torch.Tensor) else value
+        for name, value in fields.items()
+    }
 
 
 def _unpacked(fields: Mapping[str, Any]) -> Dataset:
@@ -264,6 +304,7 @@ def _unpacked(fields: Mapping[str, Any]) -> Dataset:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         made: dict[str, Any] = {
-            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in fields.items()
+            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            for name, value in fields.items()
         }
     return Dataset(**made)

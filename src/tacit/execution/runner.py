@@ -12,56 +12,71 @@ from typing import Any
 from tacit.core.errors import StudyError
 from tacit.core.events import OnEvent, StudyStarted, Warned, ignore
 from tacit.data.dataset import Dataset
-from tacit.execution.block import Task
 from tacit.execution.estimates import Estimator
 from tacit.execution.plan import Plan
-from tacit.execution.planner import Places, make_plan
+from tacit.execution.planner import Placement, make_plan
+from tacit.execution.play import Task
 from tacit.records import folder as folders
 from tacit.records.checkpoint import Checkpoints
 from tacit.records.environment import note_environment, read_environment
 from tacit.records.folder import new_folder as new_folder
 from tacit.records.recorder import Recorder
 from tacit.study.checks import cautions
-from tacit.study.division import StudyData, load_data
 from tacit.study.guests import Named
-from tacit.study.names import encoding_files, label_runs, row_names, run_ids, table_columns
 from tacit.study.run import Run
+from tacit.study.run_names import encoding_files, label_runs, row_names, run_ids, table_columns
 from tacit.study.study import Study, describe
+from tacit.study.study_data import StudyData, load_data
 
-CHECKPOINT_SECONDS = 1.0  # between two checkpoints of a study; what is lost by a crash is computed again
+CHECKPOINT_SECONDS = (
+    1.0  # between two checkpoints of a study; what is lost by a crash is computed again
+)
 
 
-def plan_study(study: Study, places: Places, *, data: str | None = None) -> Plan:
+def plan_study(study: Study, placement: Placement, *, data: str | None = None) -> Plan:
     """What `run_study` would do."""
-    return _plan(_named(study), places, load_data(study, data, ignore))
+    return _plan(_named(study), placement, load_data(study, data, ignore))
 
 
-def plan_rest(folder: Path, places: Places, *, data: str | None = None) -> Plan:
+def plan_rest(folder: Path, placement: Placement, *, data: str | None = None) -> Plan:
     """What `resume_study` would do."""
     study = _read(folder)
     loaded = load_data(study, data, ignore)
-    return _plan(_named(study), places, loaded, Checkpoints(folder, _key(study, loaded.datasets)).ended)
+    return _plan(
+        _named(study), placement, loaded, Checkpoints(folder, _key(study, loaded.datasets)).ended
+    )
 
 
 def run_study(
-    study: Study, folder: Path, places: Places, *, data: str | None = None, on_event: OnEvent = ignore
+    study: Study,
+    folder: Path,
+    placement: Placement,
+    *,
+    data: str | None = None,
+    on_event: OnEvent = ignore,
 ) -> None:
     """Runs every point of the grid into the folder, which must be new or empty."""
     folders.check_empty(folder)
-    loaded = load_data(study, data, on_event)  # what makes no sense is found before anything is written
+    loaded = load_data(
+        study, data, on_event
+    )  # what makes no sense is found before anything is written
     new = folders.make(folder)
     with folders.locked(folder), folders.undone(folder, new):
         folders.write_text(folder / "study.yaml", study.to_yaml())
-        folders.write_text(folder / "splits.json", json.dumps([one.portrait.to_dict() for one in loaded.divisions]))
-        _play(study, loaded, folder, places, on_event)
+        folders.write_text(
+            folder / "splits.json", json.dumps([one.portrait.to_dict() for one in loaded.divisions])
+        )
+        _play(study, loaded, folder, placement, on_event)
 
 
-def resume_study(folder: Path, places: Places, *, data: str | None = None, on_event: OnEvent = ignore) -> None:
+def resume_study(
+    folder: Path, placement: Placement, *, data: str | None = None, on_event: OnEvent = ignore
+) -> None:
     """Goes on where the study in this folder was stopped."""
     study = _read(folder)
     loaded = load_data(study, data, on_event)
     with folders.locked(folder):
-        _play(study, loaded, folder, places, on_event)
+        _play(study, loaded, folder, placement, on_event)
 
 
 def _read(folder: Path) -> Study:
@@ -73,12 +88,16 @@ def _read(folder: Path) -> Study:
         raise StudyError(f"cannot resume {folder}: {error}") from error.__cause__
 
 
-def _play(study: Study, loaded: StudyData, folder: Path, places: Places, on_event: OnEvent) -> None:
+def _play(
+    study: Study, loaded: StudyData, folder: Path, placement: Placement, on_event: OnEvent
+) -> None:
     named, labels, key = _named(study), label_runs(study.runs()), _key(study, loaded.datasets)
     checkpoints = Checkpoints(folder, key)
-    plan = _plan(named, places, loaded, checkpoints.ended)
+    plan = _plan(named, placement, loaded, checkpoints.ended)
     _note_environment(folder, plan)
-    folders.write_text(folder / "runs.json", json.dumps(dict(zip(run_ids(labels), labels, strict=True)), indent=1))
+    folders.write_text(
+        folder / "runs.json", json.dumps(dict(zip(run_ids(labels), labels, strict=True)), indent=1)
+    )
     _write_encodings([run for _, run in named], loaded.datasets, folder)
     recorder = Recorder(folder, {id: run.rounds for id, run in named}, checkpoints, on_event)
     checkpoints.arrange((block.index, block.runs) for block in plan.blocks)
@@ -88,7 +107,7 @@ def _play(study: Study, loaded: StudyData, folder: Path, places: Places, on_even
     complete = False
     try:
         if plan.blocks:
-            tasks = _tasks(plan, named, key, exact=places.exact)
+            tasks = _tasks(plan, named, key, exact=placement.exact)
             if not (plan.on or plan.workers):
                 tasks = [replace(task, partitions=loaded.partitions) for task in tasks]
             _execute(plan, tasks, loaded.datasets, recorder)
@@ -120,7 +139,9 @@ def _start(study: Study, named: Sequence[Named], folder: Path, done: int) -> Stu
     )
 
 
-def _execute(plan: Plan, tasks: list[Task], datasets: dict[str, Dataset], recorder: Recorder) -> None:
+def _execute(
+    plan: Plan, tasks: list[Task], datasets: dict[str, Dataset], recorder: Recorder
+) -> None:
     """Plays the blocks where the plan says; what is not needed there is not imported."""
     if plan.on:
         from tacit.execution.ray import play
@@ -131,8 +152,13 @@ def _execute(plan: Plan, tasks: list[Task], datasets: dict[str, Dataset], record
     play(plan, tasks, datasets, recorder)
 
 
-def _plan(named: Sequence[Named], places: Places, loaded: StudyData, done: Sequence[str] | dict[str, Any] = ()) -> Plan:
-    return make_plan(named, places, Estimator(loaded.datasets, loaded.partitions), tuple(done))
+def _plan(
+    named: Sequence[Named],
+    placement: Placement,
+    loaded: StudyData,
+    done: Sequence[str] | dict[str, Any] = (),
+) -> Plan:
+    return make_plan(named, placement, Estimator(loaded.datasets, loaded.partitions), tuple(done))
 
 
 def _tasks(plan: Plan, named: Sequence[Named], key: str, *, exact: bool) -> list[Task]:
@@ -143,7 +169,9 @@ def _tasks(plan: Plan, named: Sequence[Named], key: str, *, exact: bool) -> list
             index=block.index,
             runs=tuple((id, runs[id]) for id in block.runs),
             key=key,
-            at_once=block.at_once if plan.devices != ("cpu",) and block.at_once < block.rows else None,
+            at_once=block.at_once
+            if plan.devices != ("cpu",) and block.at_once < block.rows
+            else None,
             every=every,
             device=plan.devices[0],
             exact=exact,
@@ -173,5 +201,7 @@ def _write_encodings(runs: list[Run], datasets: dict[str, Dataset], folder: Path
 def _grid(labels: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
     """Where each run's result goes in the comparison: its row and its column."""
     column = table_columns(labels)
-    places = [(row, str(label[column])) for row, label in zip(row_names(labels), labels, strict=True)]
-    return dict(zip(run_ids(labels), places, strict=True))
+    placement = [
+        (row, str(label[column])) for row, label in zip(row_names(labels), labels, strict=True)
+    ]
+    return dict(zip(run_ids(labels), placement, strict=True))

@@ -40,14 +40,22 @@ class Algorithm(Registered, family="algorithms", home="tacit.federated.algorithm
 
     weights: Literal["samples", "uniform"] = field(default="samples", kw_only=True)
 
-    neutral: ClassVar[Mapping[str, float] | None] = {}  # the settings with which it is FedAvg, if there are such
+    neutral: ClassVar[
+        Mapping[str, float] | None
+    ] = {}  # the settings with which it is FedAvg, if there are such
     sends: ClassVar[tuple[str, ...]] = ("x",)  # the server entries that are broadcast
     local_work: ClassVar[LocalWork | None] = None  # set where the method leaves no choice
-    needs_rows: ClassVar[bool] = False  # aggregate looks at single messages: no secure sum, no central noise
-    totals: ClassVar[tuple[str, ...]] = ()  # the message's entries that aggregate wants the plain sum of
+    needs_rows: ClassVar[bool] = (
+        False  # aggregate looks at single messages: no secure sum, no central noise
+    )
+    totals: ClassVar[
+        tuple[str, ...]
+    ] = ()  # the message's entries that aggregate wants the plain sum of
     combines: ClassVar[bool] = True  # aggregate goes through the study's combiner
     whole_updates: ClassVar[bool] = True  # x + dx is a client's model
-    sends_updates: ClassVar[bool] = True  # clients send something that the wire or an attacker could change
+    sends_updates: ClassVar[bool] = (
+        True  # clients send something that the wire or an attacker could change
+    )
     starts_at_x: ClassVar[bool] = False  # it reads gradients off w - x, so clients must start at x
     keeps_all_models: ClassVar[bool] = False  # the server has a model of every client
 

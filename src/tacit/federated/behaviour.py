@@ -18,7 +18,9 @@ class Behaviour(Registered, family="behaviours", home="tacit.federated.behaviour
     def __post_init__(self) -> None:
         for name in ("share", "work"):
             if not 0 <= getattr(self, name, 0) <= 1:
-                raise StudyError(f"{self.name}.{name}: expected a share from 0 to 1, got {getattr(self, name)}")
+                raise StudyError(
+                    f"{self.name}.{name}: expected a share from 0 to 1, got {getattr(self, name)}"
+                )
 
     @abstractmethod
     def steps(self, planned: int, seed: int, client: int, round: int) -> int:

@@ -47,7 +47,9 @@ def _speaks_to_clients(cls: type, base: type) -> bool:
 
     It does if it overrides a marked hook, or has a name that the base does not have: a hook may use that.
     """
-    names = {name for name in vars(cls) if not name.startswith(("__", "_abc_"))}  # Python's bookkeeping aside
+    names = {
+        name for name in vars(cls) if not name.startswith(("__", "_abc_"))
+    }  # Python's bookkeeping aside
     names -= field_types(cls).keys()
     return any(not hasattr(base, name) or _is_marked(vars(base).get(name)) for name in names)
 

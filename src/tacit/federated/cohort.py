@@ -28,13 +28,19 @@ class Cohort:
     combiner: Combiner
     weighting: Literal["samples", "uniform"] = "samples"
     client_losses: Tensor | None = None  # (K, 1), the mean over the round's local work
-    server_loss: Callable[[Tensor, int], Tensor] | None = None  # dx rows (K, P), sample size -> loss (K, 1)
+    server_loss: Callable[[Tensor, int], Tensor] | None = (
+        None  # dx rows (K, P), sample size -> loss (K, 1)
+    )
     needs_rows: bool = False
 
     @property
     def weights(self) -> Tensor:
         """p: each client's share, (K, 1), which sums to one over this cohort."""
-        counts = self.samples.double() if self.weighting == "samples" else torch.ones_like(self.samples).double()
+        counts = (
+            self.samples.double()
+            if self.weighting == "samples"
+            else torch.ones_like(self.samples).double()
+        )
         return counts / counts.sum()
 
     @property
@@ -62,7 +68,9 @@ class Cohort:
 
     def average(self, rows: Tensor) -> Tensor:
         """The weighted mean of one row per client. # (K, P) -> (P,)"""
-        return (self.weights.to(rows).T @ rows)[0]  # one pass over the rows, and no second matrix of their size
+        return (self.weights.to(rows).T @ rows)[
+            0
+        ]  # one pass over the rows, and no second matrix of their size
 
     def total(self, name: str) -> Tensor:
         """The plain sum of that entry, which the algorithm names in `totals`. # (P,)"""
@@ -77,7 +85,9 @@ class Cohort:
     def rows(self, name: str) -> Tensor:
         """Every client's own entry, for algorithms that declare `needs_rows`. # (K, P)"""
         if not self.needs_rows:
-            raise StudyError(f"aggregate looks at single messages ({name}): declare needs_rows = True on the algorithm")
+            raise StudyError(
+                f"aggregate looks at single messages ({name}): declare needs_rows = True on the algorithm"
+            )
         return self.messages[name]
 
 
@@ -136,7 +146,9 @@ class SummedCohort:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise StudyError(f"a server that sees sums only knows no {name} of single clients; leave out the sum")
+        raise StudyError(
+            f"a server that sees sums only knows no {name} of single clients; leave out the sum"
+        )
 
 
 def weighted(message: Rows, weight: Tensor, loss: Tensor, totals: Sequence[str] = ()) -> Rows:
@@ -146,7 +158,9 @@ def weighted(message: Rows, weight: Tensor, loss: Tensor, totals: Sequence[str] 
     return {name: weight * rows for name, rows in entries.items()} | plain_sums | {WEIGHT: weight}
 
 
-def in_order(messages: Rows, ids: Sequence[int], *columns: Tensor) -> tuple[Rows, tuple[int, ...], tuple[Tensor, ...]]:
+def in_order(
+    messages: Rows, ids: Sequence[int], *columns: Tensor
+) -> tuple[Rows, tuple[int, ...], tuple[Tensor, ...]]:
     """Sorts everything by client, so that the order in which replies arrive cannot change a sum's rounding."""
     if list(ids) == sorted(ids):
         return messages, tuple(ids), columns

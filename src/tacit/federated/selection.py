@@ -61,7 +61,9 @@ class Listed(Selection, name="listed"):
 
     def __post_init__(self) -> None:
         if not self.lists or not all(self.lists):
-            raise StudyError("listed.lists: expected at least one client for every round, such as [[0, 1], [2]]")
+            raise StudyError(
+                "listed.lists: expected at least one client for every round, such as [[0, 1], [2]]"
+            )
 
     def choose(self, round: int, population: int, rng: np.random.Generator) -> list[int]:
         return sorted(set(self.lists[round % len(self.lists)]))
@@ -71,4 +73,6 @@ class Listed(Selection, name="listed"):
 
     def check(self, population: int) -> None:
         if strange := [k for chosen in self.lists for k in chosen if not 0 <= k < population]:
-            raise StudyError(f"listed.lists: expected clients from 0 to {population - 1}, got {strange[0]}")
+            raise StudyError(
+                f"listed.lists: expected clients from 0 to {population - 1}, got {strange[0]}"
+            )

@@ -67,7 +67,9 @@ class Mlp(Model, name="mlp"):
 
     def make(self, shape: Sequence[int], classes: int) -> nn.Module:
         widths = [math.prod(shape), *self.hidden]
-        layers = [part for pair in itertools.pairwise(widths) for part in (nn.Linear(*pair), nn.ReLU())]
+        layers = [
+            part for pair in itertools.pairwise(widths) for part in (nn.Linear(*pair), nn.ReLU())
+        ]
         return nn.Sequential(nn.Flatten(), *layers, nn.Linear(widths[-1], classes))
 
 
@@ -90,7 +92,13 @@ class Cnn(Model, name="cnn"):
             nn.ReLU(),
             nn.MaxPool2d(2),
         ]
-        head = [nn.Linear(left, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, classes)]
+        head = [
+            nn.Linear(left, 120),
+            nn.ReLU(),
+            nn.Linear(120, 84),
+            nn.ReLU(),
+            nn.Linear(84, classes),
+        ]
         return nn.Sequential(*features, nn.Flatten(), *head)
 
 
@@ -115,13 +123,17 @@ class Imported(Model, name="module"):
             made = make(found, self.arguments, shape, classes)
         except Exception as error:  # whatever the user's code raises
             what = f"{type(error).__name__}: {error}"
-            raise StudyError(f"{self.path} cannot be made with {dict(self.arguments)}: {what}") from error
+            raise StudyError(
+                f"{self.path} cannot be made with {dict(self.arguments)}: {what}"
+            ) from error
         if not isinstance(made, nn.Module):
             raise StudyError(f"{self.path}: expected a torch.nn.Module, got {type(made).__name__}")
         return made
 
 
-def make_module(model: Model, shape: Sequence[int], classes: int, seed: int, *name: str | int) -> nn.Module:
+def make_module(
+    model: Model, shape: Sequence[int], classes: int, seed: int, *name: str | int
+) -> nn.Module:
     """The model, initialised from the seed (and name) alone; torch's global generator is left as it was.
 
     Frozen parameters are not part of a row, so all runs and clients must share them: they follow from no seed.
@@ -153,10 +165,18 @@ def check_output(module: nn.Module, shape: Sequence[int], classes: int) -> None:
         output = module.eval()(like.new_zeros(2, *shape))
     except Exception as error:  # whatever the user's code raises
         what = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-        raise StudyError(f"the model cannot take samples of shape {tuple(shape)}: {what}; {ASK}") from error
+        raise StudyError(
+            f"the model cannot take samples of shape {tuple(shape)}: {what}; {ASK}"
+        ) from error
     finally:
         module.train(training)
     if not isinstance(output, torch.Tensor) or output.shape != (2, classes):
-        came = tuple(output.shape[1:]) if isinstance(output, torch.Tensor) else type(output).__name__
-        wanted = f"{classes} numbers per sample, one for each class" if classes > 1 else "one number per sample"
+        came = (
+            tuple(output.shape[1:]) if isinstance(output, torch.Tensor) else type(output).__name__
+        )
+        wanted = (
+            f"{classes} numbers per sample, one for each class"
+            if classes > 1
+            else "one number per sample"
+        )
         raise StudyError(f"the model must give {wanted}; it gives {came}; {ASK}")

@@ -43,7 +43,9 @@ def remember(value: Any) -> str:
         return path
     parts = _class_parts(value) if isinstance(value, type) else _code_parts(value)
     vague = "<locals>" in path if isinstance(value, type) else not _importable(path, value)
-    if vague or OWN.get(path, value) is not value:  # a class of that name that was given before is another one
+    if (
+        vague or OWN.get(path, value) is not value
+    ):  # a class of that name that was given before is another one
         path = f"{path}#{_digest(parts)}"
     OWN[path] = value
     return path
@@ -53,7 +55,9 @@ def recall(path: str) -> Any:
     """The object of that name: one that was given to a study since Python started, or one that can be imported."""
     if path in OWN:
         return OWN[path]
-    with torch.random.fork_rng(devices=[]):  # what a module draws when it is imported must not depend on when that is
+    with torch.random.fork_rng(
+        devices=[]
+    ):  # what a module draws when it is imported must not depend on when that is
         torch.manual_seed(derive(0, "import", path.partition(":")[0]))
         return _imported(path)
 
@@ -74,7 +78,12 @@ def make(found: Any, arguments: Mapping[str, Any], shape: Sequence[int], outputs
     """The module: a copy of one that is ready, or a new one, told of the data's sizes if it asks for them."""
     if isinstance(found, nn.Module):
         return copy.deepcopy(found)
-    sizes = {"shape": tuple(shape), "inputs": math.prod(shape), "outputs": outputs, "classes": outputs}
+    sizes = {
+        "shape": tuple(shape),
+        "inputs": math.prod(shape),
+        "outputs": outputs,
+        "classes": outputs,
+    }
     asked = {name: sizes[name] for name in _parameters(found) if name in sizes}
     return found(**{**asked, **arguments})
 
@@ -105,25 +114,45 @@ def _weights(module: nn.Module) -> list[str | bytes]:
     tensors = {name: t.detach().cpu().reshape(-1) for name, t in module.state_dict().items()}
     return [
         repr(module),
-        *(part for name, t in tensors.items() for part in (name, t.view(torch.uint8).numpy().tobytes())),
+        *(
+            part
+            for name, t in tensors.items()
+            for part in (name, t.view(torch.uint8).numpy().tobytes())
+        ),
     ]
 
 
 def _class_parts(kind: type) -> list[str | bytes]:
     """What a class's own functions do, and its plain attributes."""
     functions = [value for value in vars(kind).values() if isinstance(value, FunctionType)]
-    values = {name: value for name, value in vars(kind).items() if not name.startswith("__") and _is_plain(value)}
-    return [kind.__qualname__, _repr(values), *(part for value in functions for part in _code_parts(value))]
+    values = {
+        name: value
+        for name, value in vars(kind).items()
+        if not name.startswith("__") and _is_plain(value)
+    }
+    return [
+        kind.__qualname__,
+        _repr(values),
+        *(part for value in functions for part in _code_parts(value)),
+    ]
 
 
 def _code_parts(value: Any) -> list[str | bytes]:
     """What a function does: its code, and the plain values that it has from outside."""
     if isinstance(value, functools.partial):
-        inner = _class_parts(value.func) if isinstance(value.func, type) else _code_parts(value.func)
+        inner = (
+            _class_parts(value.func) if isinstance(value.func, type) else _code_parts(value.func)
+        )
         return [*inner, repr(value.args), repr(sorted(value.keywords.items()))]
     code = getattr(value, "__code__", None)
     if code is None:  # an object that can be called
-        return [repr(sorted((name, item) for name, item in vars(value).items() if isinstance(item, PLAIN)))]
+        return [
+            repr(
+                sorted(
+                    (name, item) for name, item in vars(value).items() if isinstance(item, PLAIN)
+                )
+            )
+        ]
     cells = [cell.cell_contents for cell in value.__closure__ or ()]
     given = (*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).items())
     outside = [_repr(item) for item in given if _is_plain(item)]
@@ -131,7 +160,9 @@ def _code_parts(value: Any) -> list[str | bytes]:
 
 
 def _bytes_of(code: CodeType) -> list[str | bytes]:
-    inner = [part for const in code.co_consts if isinstance(const, CodeType) for part in _bytes_of(const)]
+    inner = [
+        part for const in code.co_consts if isinstance(const, CodeType) for part in _bytes_of(const)
+    ]
     consts = [_repr(const) for const in code.co_consts if not isinstance(const, CodeType)]
     return [code.co_code, repr(code.co_names), *consts, *inner]
 
@@ -139,7 +170,11 @@ def _bytes_of(code: CodeType) -> list[str | bytes]:
 def _is_plain(value: Any) -> bool:
     if isinstance(value, dict):
         return all(_is_plain(item) for pair in value.items() for item in pair)
-    return all(map(_is_plain, value)) if isinstance(value, list | tuple | set) else isinstance(value, PLAIN)
+    return (
+        all(map(_is_plain, value))
+        if isinstance(value, list | tuple | set)
+        else isinstance(value, PLAIN)
+    )
 
 
 def _repr(const: Any) -> str:

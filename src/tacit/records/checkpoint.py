@@ -16,7 +16,9 @@ import torch
 from tacit.core.errors import DataError, StudyError
 from tacit.core.files import replacing
 
-State = dict[str, Any]  # a run's, as RunState saves it; of a finished one, its round and status alone
+State = dict[
+    str, Any
+]  # a run's, as RunState saves it; of a finished one, its round and status alone
 
 
 def encode(state: Mapping[str, Any]) -> bytes:
@@ -33,7 +35,9 @@ def decode(encoded: bytes, name: str = "a checkpoint") -> dict[str, Any]:
     except Exception:  # a damaged file can fail anywhere in torch's reader
         found = None
     if not isinstance(found, dict):
-        raise DataError(f"{name} cannot be read: it is damaged, or no checkpoint; delete it to start over")
+        raise DataError(
+            f"{name} cannot be read: it is damaged, or no checkpoint; delete it to start over"
+        )
     return found
 
 

@@ -18,7 +18,13 @@ PACKAGES = ("torch", "numpy", "scikit-learn", "pandas", "pyarrow")
 
 
 def note_environment(
-    folder: Path, *, devices: Sequence[str], place: str, threads: int | None, side_by_side: int, here: bool = True
+    folder: Path,
+    *,
+    devices: Sequence[str],
+    place: str,
+    threads: int | None,
+    side_by_side: int,
+    here: bool = True,
 ) -> None:
     """Adds to environment.json what the study runs with, unless the last entry says the same.
 

@@ -71,7 +71,9 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise StudyError(f"{folder} is being run by another process; wait for it or stop it") from None
+            raise StudyError(
+                f"{folder} is being run by another process; wait for it or stop it"
+            ) from None
         yield
 
 
@@ -80,5 +82,7 @@ def _clear(folder: Path, new: list[Path]) -> None:
     for path in list(folder.iterdir()) if folder.is_dir() else []:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for place in new:
-        with suppress(OSError):  # somebody else has put something there by now, or it was never made
+        with suppress(
+            OSError
+        ):  # somebody else has put something there by now, or it was never made
             place.rmdir()

@@ -27,11 +27,15 @@ class History:
 
     def __init__(self, folder: Path, runs: Sequence[str], rounds: Mapping[str, int]) -> None:
         self.folder, self.place = folder, {run: k for k, run in enumerate(runs)}
-        kept = {(self.place[run], round + 1) for run, count in rounds.items() for round in range(count)}
+        kept = {
+            (self.place[run], round + 1) for run, count in rounds.items() for round in range(count)
+        }
         found = {name: self._read(name, kept) for name in FILES}
         if kept - {key for key, _ in found["history.jsonl"]}:
             where = folder / "history.jsonl"
-            raise DataError(f"{where} has lost lines since the checkpoint; delete checkpoints/ to start over")
+            raise DataError(
+                f"{where} has lost lines since the checkpoint; delete checkpoints/ to start over"
+            )
         self.keys = {name: [key for key, _ in lines] for name, lines in found.items()}
         for name, lines in found.items():
             self._replace(name, [line for _, line in lines])
@@ -41,7 +45,9 @@ class History:
         """One run's round."""
         own = {name: value for name, value in record.items() if name.endswith("_seconds")}
         key = {"run": record["run"], "round": record["round"]}
-        self._write("history.jsonl", {name: value for name, value in record.items() if name not in own})
+        self._write(
+            "history.jsonl", {name: value for name, value in record.items() if name not in own}
+        )
         times = {"seconds": seconds, **own}
         self._write("timings.jsonl", key | {name: round(value, 6) for name, value in times.items()})
 
@@ -70,7 +76,9 @@ class History:
         if not kept or not path.exists():
             return []
         lines = path.read_bytes().split(b"\n")[:-1]
-        keys = [(self.place.get(record["run"], -1), record.get("round")) for record in read_lines(path)]
+        keys = [
+            (self.place.get(record["run"], -1), record.get("round")) for record in read_lines(path)
+        ]
         found: dict[Any, bytes] = {}
         for key, line in zip(keys, lines, strict=True):
             if key in kept:
@@ -90,12 +98,16 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """The whole records of a file that may still be growing."""
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]  # a last line without its end is still being written
+    lines = path.read_text(encoding="utf-8").split("\n")[
+        :-1
+    ]  # a last line without its end is still being written
     try:
         found = [json.loads(line) for line in lines]
     except ValueError as error:
         raise DataError(f"{path} is damaged: {error}") from None
-    if odd := [k for k, record in enumerate(found) if not isinstance(record, dict) or "run" not in record]:
+    if odd := [
+        k for k, record in enumerate(found) if not isinstance(record, dict) or "run" not in record
+    ]:
         raise DataError(f"{path} is damaged: line {odd[0] + 1} is no record of a run")
     return found
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Played:
+class RoundPlayed:
     """A run's round."""
 
     record: dict[str, Any]
@@ -15,7 +15,7 @@ class Played:
 
 
 @dataclass(frozen=True)
-class Saved:
+class BlockSaved:
     """Where the block can go on."""
 
     rounds: dict[str, int]
@@ -23,7 +23,7 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class Trained:
+class ModelTrained:
     """A model of a run that has ended, the global one or a client's own."""
 
     run: str
@@ -36,11 +36,11 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Ended:
+class BlockEnded:
     """The whole block, and its last checkpoint."""
 
     runs: dict[str, tuple[int, str]]  # each one's last round and status
     state: bytes
 
 
-Message = Played | Saved | Trained | Ended
+Message = RoundPlayed | BlockSaved | ModelTrained | BlockEnded

@@ -11,7 +11,7 @@ from tacit.core.events import ModelSaved, OnEvent, RoundFinished, RunFinished, W
 from tacit.records import checkpoint
 from tacit.records.checkpoint import Checkpoints
 from tacit.records.history import History
-from tacit.records.messages import Ended, Message, Played, Saved, Trained
+from tacit.records.messages import BlockEnded, BlockSaved, Message, ModelTrained, RoundPlayed
 
 RETRIES = 3  # of one block
 
@@ -19,7 +19,9 @@ RETRIES = 3  # of one block
 class Recorder:
     """Takes the messages of all blocks, in whatever order they come. `rounds` are those of each run, by its id."""
 
-    def __init__(self, folder: Path, rounds: Mapping[str, int], checkpoints: Checkpoints, on_event: OnEvent) -> None:
+    def __init__(
+        self, folder: Path, rounds: Mapping[str, int], checkpoints: Checkpoints, on_event: OnEvent
+    ) -> None:
         self.folder, self.checkpoints, self.on_event = folder, checkpoints, on_event
         self.rounds = rounds
         self.seen = dict.fromkeys(self.rounds, 0) | checkpoints.rounds
@@ -38,11 +40,11 @@ class Recorder:
         A block that is played again from its checkpoint repeats rounds that are known, to the bit. Where an interrupt
         has lost a round, nothing that builds on it is recorded.
         """
-        if isinstance(message, Played):
+        if isinstance(message, RoundPlayed):
             self._add(message)
-        elif isinstance(message, Trained):
+        elif isinstance(message, ModelTrained):
             self._keep(message)
-        elif isinstance(message, Saved):
+        elif isinstance(message, BlockSaved):
             if all(self.seen[run] >= round for run, round in message.rounds.items()):
                 self._save(block, message.state)
         elif all(self.seen[run] >= round for run, (round, _) in message.runs.items()):
@@ -68,14 +70,14 @@ class Recorder:
         """Closes the history, and puts it in order if nothing more will come."""
         self.history.arrange() if complete else self.history.close()
 
-    def _add(self, message: Played) -> None:
+    def _add(self, message: RoundPlayed) -> None:
         run, round = message.record["run"], message.record["round"]
         if round == self.seen[run] + 1:
             self.history.add(message.record, message.seconds)
             self.seen[run] = round
             self.on_event(RoundFinished(run, round, message.record))
 
-    def _keep(self, message: Trained) -> None:
+    def _keep(self, message: ModelTrained) -> None:
         path = self.folder / "models" / f"{message.name}.pt"
         checkpoint.write(path, message.state)
         self.on_event(ModelSaved(message.run, message.client, str(path)))
@@ -84,7 +86,9 @@ class Recorder:
         self.history.sync()
         self.checkpoints.write(block, state)
 
-    def _end(self, block: int, message: Ended) -> None:
+    def _end(self, block: int, message: BlockEnded) -> None:
         for run, (round, status) in message.runs.items():
             self.on_event(RunFinished(run, round, status, self.rounds[run] - round))
-        self._save(block, message.state)  # last: where a listener has failed, a resumed study tells all of it again
+        self._save(
+            block, message.state
+        )  # last: where a listener has failed, a resumed study tells all of it again

@@ -36,7 +36,10 @@ class Tally:
         self.clock, self.since = clock, clock()
         self.folder, self.latest = "", ""
         self.runs = self.rounds = self.done = 0
-        self.first, self.started = self.since, -1  # when the first round was done, and how many were then
+        self.first, self.started = (
+            self.since,
+            -1,
+        )  # when the first round was done, and how many were then
         self.grid: Mapping[str, tuple[str, str]] = {}
         self.scores: dict[str, float | None] = {}
         self.ended: dict[str, str] = {}  # run -> status
@@ -44,7 +47,13 @@ class Tally:
     def add(self, event: Event) -> None:
         match event:
             case StudyStarted(folder=folder, runs=runs, rounds=rounds, done=done, grid=grid):
-                self.folder, self.runs, self.rounds, self.done, self.grid = folder, runs, rounds, done, grid
+                self.folder, self.runs, self.rounds, self.done, self.grid = (
+                    folder,
+                    runs,
+                    rounds,
+                    done,
+                    grid,
+                )
                 self.since, self.started = self.clock(), -1
                 for record in read_lines(Path(folder) / "history.jsonl") if done else []:
                     self._note(record["run"], record)
@@ -66,7 +75,11 @@ class Tally:
     def rate(self) -> float:
         """Rounds per second since the first one, which had to wait for all that comes before rounds."""
         seconds = self.clock() - self.first
-        return (self.done - self.started) / seconds if self.done - self.started >= FEW and seconds > 0 else 0.0
+        return (
+            (self.done - self.started) / seconds
+            if self.done - self.started >= FEW and seconds > 0
+            else 0.0
+        )
 
     @property
     def left(self) -> float | None:
@@ -80,7 +93,13 @@ class Tally:
     def text(self) -> str:
         """Where the study is, in one line."""
         over = self.done >= self.rounds
-        when = f"in {duration(self.elapsed)}" if over else f"about {duration(self.left)} left" if self.left else ""
+        when = (
+            f"in {duration(self.elapsed)}"
+            if over
+            else f"about {duration(self.left)} left"
+            if self.left
+            else ""
+        )
         parts = ", ".join(part for part in (self.counts, when) if part)
         if self.latest not in self.scores:
             return parts
@@ -95,8 +114,16 @@ class Tally:
         if any(self.ended.get(run) == "diverged" for run in runs):
             return Cell(None, "diverged", len(runs))
         known = [score for score in scores if score is not None]
-        state: State = "finished" if all(run in self.ended for run in runs) else "going" if scores else "waiting"
-        return Cell(sum(known) / len(known) if known else None, state if runs else "waiting", len(runs))
+        state: State = (
+            "finished"
+            if all(run in self.ended for run in runs)
+            else "going"
+            if scores
+            else "waiting"
+        )
+        return Cell(
+            sum(known) / len(known) if known else None, state if runs else "waiting", len(runs)
+        )
 
     def _note(self, run: str, metrics: Mapping[str, Any]) -> None:
         self.scores[run] = metrics.get("accuracy", metrics.get("r2"))

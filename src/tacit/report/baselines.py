@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from tacit.study.names import row_names
 from tacit.study.run import Run
+from tacit.study.run_names import row_names
 
 BASELINES = {"alone": "local networks", "average": "naive average", "ensemble": "ensemble"}
 
@@ -43,13 +43,21 @@ def with_baselines(results: Compared, summary: pd.DataFrame) -> pd.DataFrame:
             continue
         titles = _titles(results, title)
         lines = summary[summary["run"].isin(titles)]
-        lines = lines.assign(method=lines["run"].map(titles), baseline=name, **{score: lines[f"{name}_{score}"]})
-        lines = lines.sort_values("status", key=lambda status: status == "diverged", kind="stable")  # sound ones first
-        found.append(lines[~lines["run"].map(lambda run: _networks(results, run)).duplicated()].sort_index())
+        lines = lines.assign(
+            method=lines["run"].map(titles), baseline=name, **{score: lines[f"{name}_{score}"]}
+        )
+        lines = lines.sort_values(
+            "status", key=lambda status: status == "diverged", kind="stable"
+        )  # sound ones first
+        found.append(
+            lines[~lines["run"].map(lambda run: _networks(results, run)).duplicated()].sort_index()
+        )
     table = pd.concat(found, ignore_index=True)
     methods = list(dict.fromkeys(results.names.values()))
     place = [
-        methods.index(results.names[run]) if not kind or results.runs[run].rounds > 1 else len(methods)
+        methods.index(results.names[run])
+        if not kind or results.runs[run].rounds > 1
+        else len(methods)
         for run, kind in zip(table["run"], table["baseline"], strict=True)
     ]  # after several rounds, a method's baselines stand below it
     return table.iloc[pd.Series(place).argsort(kind="stable")].reset_index(drop=True)
@@ -60,10 +68,17 @@ def _titles(results: Compared, title: str) -> dict[str, str]:
     fused = [run for run, about in results.runs.items() if about.shared_work()]
     labels = [results.labels[run] for run in fused]
     named = [
-        {**label, "algorithm": title if results.runs[run].rounds == 1 else f"{label['algorithm']}: {title}"}
+        {
+            **label,
+            "algorithm": title
+            if results.runs[run].rounds == 1
+            else f"{label['algorithm']}: {title}",
+        }
         for run, label in zip(fused, labels, strict=True)
     ]
-    names = row_names([*results.labels.values(), *named])  # beside the others, so that they are told apart
+    names = row_names(
+        [*results.labels.values(), *named]
+    )  # beside the others, so that they are told apart
     return dict(zip(fused, names[len(results.labels) :], strict=True))
 
 

@@ -11,7 +11,7 @@ from tacit.report.curves import SCORES, chart_data, is_reference
 from tacit.report.fusions import fusion_data, width_rows
 from tacit.report.tables import Tables
 from tacit.study.question import ask, varied_and_same
-from tacit.study.tested import ALL_TESTED, is_crowd
+from tacit.study.tested_clients import ALL_TESTED, is_crowd
 
 LEAST_WIDTH = 0.05  # of a score's shades: smaller differences stay pale
 FEW_TESTS = 10  # samples of a client's local test, of which a share says little
@@ -45,7 +45,9 @@ def contents(results: Tables) -> dict[str, Any]:
         "waiting": _waiting(results),
         "stopped": _stopped(summary),
         "diverged": len(summary) > 0 and bool((summary["status"] == "diverged").any()),
-        "comparison": [_table(results, metric, title) for metric, title in _compared(results).items()],
+        "comparison": [
+            _table(results, metric, title) for metric, title in _compared(results).items()
+        ],
         "fairness": [_table(results, metric, title) for metric, title in _fair(results).items()],
         "reference": _reference(results),
         "costs": _costs(results),
@@ -81,13 +83,23 @@ def _table(results: Tables, metric: str, title: str) -> dict[str, Any]:
     means = results.table(metric)
     if len(central) < len(set(results.names.values())):
         means = means.drop(index=central, errors="ignore")  # they may not have begun
-    means = means.dropna(axis=1, how="all").round(4)  # what a reader cannot tell apart is no difference
-    deviations, lowest, going = results.table(metric, "std"), metric in LOWEST_IS_BEST, _going(results)
-    done = means.where(~pd.DataFrame({c: [(n, c) in going for n in means.index] for c in means}, index=means.index))
+    means = means.dropna(axis=1, how="all").round(
+        4
+    )  # what a reader cannot tell apart is no difference
+    deviations, lowest, going = (
+        results.table(metric, "std"),
+        metric in LOWEST_IS_BEST,
+        _going(results),
+    )
+    done = means.where(
+        ~pd.DataFrame({c: [(n, c) in going for n in means.index] for c in means}, index=means.index)
+    )
     best = done.min() if lowest else done.max()
     tied = done.nunique() < 2
     low, high = float(means.min().min()), float(means.max().max())
-    floor = max(low, -1.0) if metric.endswith("r2") else low  # one that goes astray would leave all others one shade
+    floor = (
+        max(low, -1.0) if metric.endswith("r2") else low
+    )  # one that goes astray would leave all others one shade
     width = max(high - floor, LEAST_WIDTH if metric not in ("loss", "rmse") else 0.0)
 
     def cell(name: Any, column: Any) -> dict[str, Any]:
@@ -102,7 +114,10 @@ def _table(results: Tables, metric: str, title: str) -> dict[str, Any]:
             "going": going.get((name, column), ""),
         }
 
-    rows = [{"name": name, "cells": [cell(name, column) for column in means.columns]} for name in means.index]
+    rows = [
+        {"name": name, "cells": [cell(name, column) for column in means.columns]}
+        for name in means.index
+    ]
     ends = (high, floor) if lowest else (floor, high)
     return {
         "id": metric,
@@ -177,15 +192,26 @@ def _fused(results: Tables) -> dict[str, list[dict[str, str]]]:
     """For each split a row per fusion: widths and the time of matching, on average over the seeds."""
     found: dict[str, list[dict[str, str]]] = {}
     for row in width_rows(results):
-        widths = {key: ", ".join(f"{layer[key]:,.5g}" for layer in row["layers"]) for key in row["layers"][0]}
-        found.setdefault(row["split"], []).append({"method": row["method"], **widths, "time": f"{row['seconds']:,.3g}"})
+        widths = {
+            key: ", ".join(f"{layer[key]:,.5g}" for layer in row["layers"])
+            for key in row["layers"][0]
+        }
+        found.setdefault(row["split"], []).append(
+            {"method": row["method"], **widths, "time": f"{row['seconds']:,.3g}"}
+        )
     return found
 
 
 def _small_tests(results: Tables) -> list[str]:
     """A word about clients whose local test is too small to tell much."""
-    sizes = [(sum(one.test[k]), one.split, name) for one in results.portraits for k, name in enumerate(one.clients)]
-    if not any(size for size, _, _ in sizes) or min(sizes)[0] >= FEW_TESTS:  # none at all is what the study asked for
+    sizes = [
+        (sum(one.test[k]), one.split, name)
+        for one in results.portraits
+        for k, name in enumerate(one.clients)
+    ]
+    if (
+        not any(size for size, _, _ in sizes) or min(sizes)[0] >= FEW_TESTS
+    ):  # none at all is what the study asked for
         return []
     least, split, name = min(sizes)
     return [
@@ -214,14 +240,18 @@ def _stopped(summary: pd.DataFrame) -> list[dict[str, Any]]:
     if summary.empty:
         return []
     early = summary[~summary["status"].isin(["finished", "running"])]
-    return [{"run": row.run, "round": row.round, "status": row.status} for row in early.itertuples()]
+    return [
+        {"run": row.run, "round": row.round, "status": row.status} for row in early.itertuples()
+    ]
 
 
 def _number_texts(table: pd.DataFrame) -> dict[str, Any]:
     def text(value: Any) -> str:
         if isinstance(value, float):
             return "" if math.isnan(value) else f"{value:.4g}"
-        return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        return (
+            f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        )
 
     rows = [[text(value) for value in row] for row in table.astype(object).itertuples(index=False)]
     return {"columns": [str(name).replace("_", " ") for name in table.columns], "rows": rows}

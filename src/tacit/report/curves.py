@@ -11,7 +11,7 @@ import pandas as pd
 
 from tacit.report.tables import Tables
 from tacit.study.kinds.reference import ALL_DATA, REFERENCE
-from tacit.study.tested import is_crowd
+from tacit.study.tested_clients import is_crowd
 
 SCORES = {"accuracy": "accuracy", "r2": "R²"}
 MOST_VALUES = 240_000  # of clients' curves in a page; a value takes about 7 bytes
@@ -56,7 +56,9 @@ def _curves(results: Tables) -> list[dict[str, Any]]:
     for run, mine in rounds.groupby("run", sort=False) if len(rounds) else ():
         label = results.labels[str(run)]
         kept = mine[mine["round"].isin(kept_rounds)]
-        costs = pd.DataFrame({"mb": mine["bytes_up"].cumsum() / 1e6, "time": mine["seconds"].cumsum()}).loc[kept.index]
+        costs = pd.DataFrame(
+            {"mb": mine["bytes_up"].cumsum() / 1e6, "time": mine["seconds"].cumsum()}
+        ).loc[kept.index]
         found.append(
             {
                 "run": run,
@@ -81,7 +83,9 @@ def _client_curves(results: Tables) -> dict[str, Any]:
         if not results.runs[record["run"]].is_reference:
             by_run.setdefault(record["run"], []).append(record)
     crowds = {run: is_crowd(results.runs[run]) for run in by_run}
-    lines = {run: len(RANKS) if crowds[run] else len(mine[0]["clients"]) for run, mine in by_run.items()}
+    lines = {
+        run: len(RANKS) if crowds[run] else len(mine[0]["clients"]) for run, mine in by_run.items()
+    }
     notes, clients = [], max(lines.values(), default=0)
     steps = max(map(len, by_run.values()), default=0)
     seeds = list(dict.fromkeys(results.runs[run].seed for run in by_run))
@@ -95,31 +99,45 @@ def _client_curves(results: Tables) -> dict[str, Any]:
     if steps > fitting:
         notes.append(f"{fitting} of {steps} rounds")
     kept = _kept_rounds(max((mine[-1]["round"] for mine in by_run.values()), default=0), fitting)
-    thinned = {run: [record for record in mine if record["round"] in kept] or mine[-1:] for run, mine in by_run.items()}
+    thinned = {
+        run: [record for record in mine if record["round"] in kept] or mine[-1:]
+        for run, mine in by_run.items()
+    }
     found = [
-        _crowd_curve(results, run, mine, by_run[run][-1]) if crowds[run] else _client_curve(results, run, mine, clients)
+        _crowd_curve(results, run, mine, by_run[run][-1])
+        if crowds[run]
+        else _client_curve(results, run, mine, clients)
         for run, mine in thinned.items()
     ]
     return {"clients": found, "clients_note": ", ".join(notes)}
 
 
-def _client_curve(results: Tables, run: str, records: list[dict[str, Any]], most: int) -> dict[str, Any]:
+def _client_curve(
+    results: Tables, run: str, records: list[dict[str, Any]], most: int
+) -> dict[str, Any]:
     names, last = results.client_names(run), records[-1]["clients"][:most]
     return {
         **about_run(results, run, records),
         "names": list(names[:most]),
         "attackers": [client["client"] for client in last if client.get("attacker")],
         **{
-            kind: [[rounded(record["clients"][k][field]) for record in records] for k in range(len(last))]
+            kind: [
+                [rounded(record["clients"][k][field]) for record in records]
+                for k in range(len(last))
+            ]
             for kind, field in _kinds(results).items()
         },
     }
 
 
-def _crowd_curve(results: Tables, run: str, records: list[dict[str, Any]], last: dict[str, Any]) -> dict[str, Any]:
+def _crowd_curve(
+    results: Tables, run: str, records: list[dict[str, Any]], last: dict[str, Any]
+) -> dict[str, Any]:
     """Of clients that come and go: the highest, the median and the lowest value of each round, and the last round's."""
     names, field = results.client_names(run), f"test_{results.score}"
-    dots = [(names[one["client"]], one[field]) for one in last["clients"] if _is_told(one, field)][:MOST_DOTS]
+    dots = [(names[one["client"]], one[field]) for one in last["clients"] if _is_told(one, field)][
+        :MOST_DOTS
+    ]
     return {
         **about_run(results, run, records),
         "names": list(RANKS),
@@ -134,8 +152,12 @@ def _crowd_curve(results: Tables, run: str, records: list[dict[str, Any]], last:
 
 
 def _ranked(records: list[dict[str, Any]], field: str) -> list[list[float | None]]:
-    values = [[one[field] for one in record["clients"] if _is_told(one, field)] for record in records]
-    return [[rounded(rank(found)) if found else None for found in values] for rank in RANKS.values()]
+    values = [
+        [one[field] for one in record["clients"] if _is_told(one, field)] for record in records
+    ]
+    return [
+        [rounded(rank(found)) if found else None for found in values] for rank in RANKS.values()
+    ]
 
 
 def _is_told(one: dict[str, Any], field: str) -> bool:
@@ -156,11 +178,19 @@ def about_run(results: Tables, run: str, records: list[dict[str, Any]]) -> dict[
 
 def _kinds(results: Tables) -> dict[str, str]:
     score = results.score
-    return {"train": f"train_{score}", "test": f"test_{score}", "train_loss": "train_loss", "test_loss": "test_loss"}
+    return {
+        "train": f"train_{score}",
+        "test": f"test_{score}",
+        "train_loss": "train_loss",
+        "test_loss": "test_loss",
+    }
 
 
 def _plain(values: pd.Series, digits: int | None = None) -> list[float | None]:
-    return [rounded(value, digits) if digits else (None if math.isnan(value) else float(value)) for value in values]
+    return [
+        rounded(value, digits) if digits else (None if math.isnan(value) else float(value))
+        for value in values
+    ]
 
 
 def rounded(value: float | None, digits: int = 5) -> float | None:

@@ -17,7 +17,7 @@ from tacit.federated.fusion.fusion import Assignment, Fusion, check_networks
 from tacit.federated.fusion.matching import Floats, Matching
 from tacit.federated.fusion.mixtures import fuse_mixtures
 from tacit.federated.fusion.spahm import Spahm
-from tacit.models.files import keeps_order, read_state, write_state
+from tacit.models.weight_files import keeps_order, read_state, write_state
 from tacit.report.fusion_plots import draw_matching
 from tacit.report.fusions import Sharing
 from tacit.report.pictures import Picture
@@ -69,7 +69,11 @@ class FusedModel:
 
 
 def fuse(
-    models: Sequence[Any], method: str | Mapping[str, Any] | Fusion | None, *, counts: Any, seed: int
+    models: Sequence[Any],
+    method: str | Mapping[str, Any] | Fusion | None,
+    *,
+    counts: Any,
+    seed: int,
 ) -> FusedModel:
     """Fuses networks, mixtures or bags of vectors; see `tacit.fuse`."""
     if not isinstance(models, list | tuple):
@@ -85,7 +89,10 @@ def fuse(
             raise StudyError("vectors are matched without counts; leave them out")
         found = _spahm(method).match([_matrix(model) for model in models], draw)
         return _of_vectors(found.atoms, found)
-    names = tuple(str(model) if isinstance(model, str | Path) else f"model {k}" for k, model in enumerate(models))
+    names = tuple(
+        str(model) if isinstance(model, str | Path) else f"model {k}"
+        for k, model in enumerate(models)
+    )
     states = [_state(*pair) for pair in zip(models, names, strict=True)]
     networks = [Dense.of(state, name) for state, name in zip(states, names, strict=True)]
     check_networks(networks, names)
@@ -94,10 +101,16 @@ def fuse(
             check_neurons(model, (network.inputs,), name)
     chosen = Fusion.build("pfnm" if method is None else method)
     if counts is not None and not chosen.uses_counts:
-        raise StudyError(f"{chosen.name}, as it is set, makes nothing of counts; leave them out, or see class_weights")
+        raise StudyError(
+            f"{chosen.name}, as it is set, makes nothing of counts; leave them out, or see class_weights"
+        )
     fused = chosen.fuse(networks, draw, counts=_counts(counts, networks))
     first = models[0]
-    made = fused.network.module(first) if isinstance(first, nn.Module) else fused.network.state(states[0])
+    made = (
+        fused.network.module(first)
+        if isinstance(first, nn.Module)
+        else fused.network.state(states[0])
+    )
     return FusedModel(made, fused.assignment, fused.network.widths, names)
 
 
@@ -150,4 +163,6 @@ def _counts(given: Any, networks: Sequence[Dense]) -> Floats | None:
 
 
 def _sizes(widths: Sequence[Any]) -> str:
-    return " and ".join("/".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in widths)
+    return " and ".join(
+        "/".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in widths
+    )

@@ -40,7 +40,10 @@ def draw_scores(rows: Sequence[dict[str, Any]], label: str) -> Figure:
     """What local networks, their average, the fused networks and the ensemble reach: dots, and a bar at their mean."""
     figure, panels = _row_panels(rows)
     colours, values = _colours(rows), [one["value"] for row in rows for one in row["values"]]
-    low, high = max(-1.0, min(values)), max(values)  # an R² that goes astray would flatten the others
+    low, high = (
+        max(-1.0, min(values)),
+        max(values),
+    )  # an R² that goes astray would flatten the others
     pad = 0.05 * (high - low) or 0.05
     for panel, mine in panels:
         for k, row in enumerate(mine):
@@ -60,7 +63,11 @@ def draw_widths(rows: Sequence[dict[str, Any]]) -> Figure:
     """Each hidden layer's width in the fused network, within that of all local networks together."""
     colours = _colours(rows)
     layers = [
-        {**row, **layer, "name": f"{row['method']}, layer {k + 1}" if len(row["layers"]) > 1 else row["method"]}
+        {
+            **row,
+            **layer,
+            "name": f"{row['method']}, layer {k + 1}" if len(row["layers"]) > 1 else row["method"],
+        }
         for row in rows
         for k, layer in enumerate(row["layers"])
     ]
@@ -68,14 +75,31 @@ def draw_widths(rows: Sequence[dict[str, Any]]) -> Figure:
     for panel, mine in panels:
         places, high = range(len(mine)), max(row["local"] for row in layers)
         shades = [colours[row["method"]] for row in mine]
-        panel.barh(places, [row["local"] for row in mine], color=shades, alpha=0.3, label="all local networks together")
+        panel.barh(
+            places,
+            [row["local"] for row in mine],
+            color=shades,
+            alpha=0.3,
+            label="all local networks together",
+        )
         panel.barh(places, [row["fused"] for row in mine], color=shades, label="fused network")
         ends = [k + side for k in places for side in (-0.45, 0.45)]
         panel.vlines(
-            [row["widest"] for row in mine], ends[::2], ends[1::2], color=INK, linewidth=2, label="widest local network"
+            [row["widest"] for row in mine],
+            ends[::2],
+            ends[1::2],
+            color=INK,
+            linewidth=2,
+            label="widest local network",
         )
         for k, row in enumerate(mine):
-            panel.text(row["local"] + 0.02 * high, k, f"{row['fused']:g} of {row['local']:g}", va="center", fontsize=8)
+            panel.text(
+                row["local"] + 0.02 * high,
+                k,
+                f"{row['fused']:g} of {row['local']:g}",
+                va="center",
+                fontsize=8,
+            )
         panel.set_yticks(places, [row["name"] for row in mine], fontsize=8)
         panel.set_ylim(len(mine) - 0.5, -0.5)
         panel.set_xlim(0, 1.3 * high)
@@ -87,7 +111,10 @@ def draw_widths(rows: Sequence[dict[str, Any]]) -> Figure:
 
 @drawing
 def draw_matching(
-    assignment: Sequence[Sequence[Sequence[int]]], widths: Sequence[int], names: Sequence[str], parts: str = "neurons"
+    assignment: Sequence[Sequence[Sequence[int]]],
+    widths: Sequence[int],
+    names: Sequence[str],
+    parts: str = "neurons",
 ) -> Figure:
     """Which of the clients' neurons, or whatever `parts` are, became one: a panel per hidden layer, coloured by client.
 
@@ -95,7 +122,9 @@ def draw_matching(
     network. Of a layer that is too large for lines, bars tell how many clients share its neurons.
     """
     figure, axes = panels_of(len(widths), 1, height=3.3, width=10)
-    for number, (panel, places, width) in enumerate(zip(axes[:, 0], assignment, widths, strict=True), 1):
+    for number, (panel, places, width) in enumerate(
+        zip(axes[:, 0], assignment, widths, strict=True), 1
+    ):
         sharing = Sharing.of(places, width)
         if sharing.is_small:
             _draw_lines(panel, sharing, names, parts)
@@ -111,8 +140,12 @@ def draw_matching(
 
 
 def _draw_run(results: Tables, run: str, fusion: dict[str, Any]) -> Figure:
-    figure = draw_matching(fusion["assignment"], fusion["widths"], [called(one) for one in results.client_names(run)])
-    figure.suptitle(f"{results.names[run]}, {results.labels[run][results.columns]}, seed {results.runs[run].seed}")
+    figure = draw_matching(
+        fusion["assignment"], fusion["widths"], [called(one) for one in results.client_names(run)]
+    )
+    figure.suptitle(
+        f"{results.names[run]}, {results.labels[run][results.columns]}, seed {results.runs[run].seed}"
+    )
     return figure
 
 
@@ -127,34 +160,62 @@ def _draw_lines(panel: Any, sharing: Sharing, names: Sequence[str], parts: str) 
     for client, own in enumerate(sharing.places):
         colour, ends = COLOURS[client % len(COLOURS)], sorted(below[neuron] for neuron in own)
         starts = [place + k for k in range(len(ends))]
-        corners = [point for x, y in zip(starts, ends, strict=True) for point in ((x, 1), (x, 0.5), (y, 0.5), (y, 0))]
+        corners = [
+            point
+            for x, y in zip(starts, ends, strict=True)
+            for point in ((x, 1), (x, 0.5), (y, 0.5), (y, 0))
+        ]
         codes = [Path.MOVETO, *[Path.CURVE4] * 3] * len(ends)
         if corners:
-            panel.add_patch(PathPatch(Path(corners, codes), fill=False, edgecolor=colour, linewidth=0.8, alpha=0.6))
+            panel.add_patch(
+                PathPatch(
+                    Path(corners, codes), fill=False, edgecolor=colour, linewidth=0.8, alpha=0.6
+                )
+            )
         panel.scatter(starts, [1] * len(starts), s=6, color=colour, zorder=3)
         if len(names) <= NAMED:
             middle = place + (len(ends) - 1) / 2
-            panel.text(middle, 1.05, textwrap.shorten(names[client], 24), ha="center", fontsize=8, color=colour)
+            panel.text(
+                middle,
+                1.05,
+                textwrap.shorten(names[client], 24),
+                ha="center",
+                fontsize=8,
+                color=colour,
+            )
         place += len(ends) + GAP
     owners = [len(sharing.owners[neuron]) for neuron in sharing.order]
     sizes = [40 * count / max(owners) for count in owners]
-    panel.scatter([below[neuron] for neuron in sharing.order], [0] * width, s=sizes, color=INK, zorder=3)
+    panel.scatter(
+        [below[neuron] for neuron in sharing.order], [0] * width, s=sizes, color=INK, zorder=3
+    )
     for count in sorted(set(owners)):
         first, last = owners.index(count), width - owners[::-1].index(count)
-        panel.plot([(first + 0.1) * total / width, (last - 0.1) * total / width], [-0.1, -0.1], color=GREY, linewidth=1)
-        panel.text((first + last) / 2 * total / width, -0.13, str(count), ha="center", va="top", fontsize=8)
+        panel.plot(
+            [(first + 0.1) * total / width, (last - 0.1) * total / width],
+            [-0.1, -0.1],
+            color=GREY,
+            linewidth=1,
+        )
+        panel.text(
+            (first + last) / 2 * total / width, -0.13, str(count), ha="center", va="top", fontsize=8
+        )
     panel.set(xlim=(-1, total + 1), ylim=(-0.25, 1.15), xticks=[], yticks=[])
     panel.spines[:].set_visible(False)
     panel.set_xlabel(f"global {parts}, by the number of clients that share them", fontsize=8)
 
 
-def _row_panels(rows: Sequence[dict[str, Any]]) -> tuple[Figure, list[tuple[Any, list[dict[str, Any]]]]]:
+def _row_panels(
+    rows: Sequence[dict[str, Any]],
+) -> tuple[Figure, list[tuple[Any, list[dict[str, Any]]]]]:
     """A panel per split, with the rows that belong there."""
     by_split: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         by_split.setdefault(row["split"], []).append(row)
     columns, most = min(2, len(by_split)), max(map(len, by_split.values()))
-    figure, axes = panels_of(math.ceil(len(by_split) / columns), columns, height=1.2 + 0.36 * most, width=6.2)
+    figure, axes = panels_of(
+        math.ceil(len(by_split) / columns), columns, height=1.2 + 0.36 * most, width=6.2
+    )
     for spare in axes.flat[len(by_split) :]:
         spare.set_visible(False)
     for panel, split in zip(axes.flat, by_split, strict=False):

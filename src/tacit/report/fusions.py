@@ -14,7 +14,12 @@ from tacit.report.pictures import called
 from tacit.report.tables import Tables
 
 MOST_NEURONS = 300  # local ones of a layer whose matching can be drawn
-KINDS = ("alone", "average", "", "ensemble")  # as they stand below each other; "" is a fused network
+KINDS = (
+    "alone",
+    "average",
+    "",
+    "ensemble",
+)  # as they stand below each other; "" is a fused network
 
 
 @dataclass(frozen=True)
@@ -79,18 +84,38 @@ def score_rows(results: Tables) -> list[dict[str, Any]]:
         return []
     table = with_baselines(results, summary.assign(method=summary["run"].map(results.names)))
     rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for run, name, kind, value in table[["run", "method", "baseline", score]].itertuples(index=False):
+    for run, name, kind, value in table[["run", "method", "baseline", score]].itertuples(
+        index=False
+    ):
         if run not in last:
             continue
         method = None if kind and results.runs[run].rounds == 1 else results.names[run]
-        about = {"split": _split(results, run), "name": name, "baseline": kind, "method": method, "values": []}
+        about = {
+            "split": _split(results, run),
+            "name": name,
+            "baseline": kind,
+            "method": method,
+            "values": [],
+        }
         found = rows.setdefault((about["split"], name), about)["values"]
-        seed, named = f"seed {results.runs[run].seed}", [called(one) for one in results.client_names(run)]
+        seed, named = (
+            f"seed {results.runs[run].seed}",
+            [called(one) for one in results.client_names(run)],
+        )
         dots = [(seed, value)]
         if kind == "alone":
-            dots = [(f"{who}, {seed}", own) for who, own in zip(named, last[run]["fusion"]["alone"], strict=True)]
-        found += [{"who": who, "value": plain} for who, own in dots if (plain := rounded(own)) is not None]
-    known = [row | {"mean": fmean(one["value"] for one in row["values"])} for row in rows.values() if row["values"]]
+            dots = [
+                (f"{who}, {seed}", own)
+                for who, own in zip(named, last[run]["fusion"]["alone"], strict=True)
+            ]
+        found += [
+            {"who": who, "value": plain} for who, own in dots if (plain := rounded(own)) is not None
+        ]
+    known = [
+        row | {"mean": fmean(one["value"] for one in row["values"])}
+        for row in rows.values()
+        if row["values"]
+    ]
     return sorted(known, key=lambda row: KINDS.index(row["baseline"]))
 
 
@@ -137,7 +162,11 @@ def _matching(results: Tables, run: str, record: dict[str, Any]) -> dict[str, An
         }
         for one in found
     ]
-    return {**about_run(results, run, [record]), "names": list(results.client_names(run)), "layers": layers}
+    return {
+        **about_run(results, run, [record]),
+        "names": list(results.client_names(run)),
+        "layers": layers,
+    }
 
 
 def _split(results: Tables, run: str) -> str:

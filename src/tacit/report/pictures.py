@@ -44,7 +44,9 @@ class Picture:
         kind = path.suffix.removeprefix(".").lower()
         if kind not in ("svg", "png", "pdf"):
             raise StudyError(f"{path}: expected a name that ends in .svg, .png or .pdf")
-        if not path.parent.is_dir() and not path.parent.parent.is_dir():  # one new folder is meant, more are a mistake
+        if (
+            not path.parent.is_dir() and not path.parent.parent.is_dir()
+        ):  # one new folder is meant, more are a mistake
             raise StudyError(f"{path}: there is no folder {path.parent.parent} to save it in")
         with replacing(path, "wb") as file:
             file.write(self._drawn(kind))
@@ -57,7 +59,9 @@ class Picture:
         empty = dict.fromkeys(("Creator", "Date", "Format", "Type")) if kind == "svg" else None
         with matplotlib.rc_context({"svg.hashsalt": "tacit", "svg.fonttype": "none"}):
             self.figure.savefig(buffer, format=kind, dpi=120, metadata=empty)
-        self.figure.set_layout_engine("none")  # places stay as they are; the next format need not find them again
+        self.figure.set_layout_engine(
+            "none"
+        )  # places stay as they are; the next format need not find them again
         return buffer.getvalue()
 
     def _repr_png_(self) -> bytes:
@@ -76,7 +80,10 @@ def panels_of(
 
 def style_of(place: int) -> dict[str, Any]:
     """A colour and, once all have been used, another dash."""
-    return {"color": COLOURS[place % len(COLOURS)], "linestyle": DASHES[place // len(COLOURS) % len(DASHES)]}
+    return {
+        "color": COLOURS[place % len(COLOURS)],
+        "linestyle": DASHES[place // len(COLOURS) % len(DASHES)],
+    }
 
 
 def called(client: str) -> str:

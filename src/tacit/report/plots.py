@@ -13,7 +13,7 @@ from tacit.report.curves import SCORES, is_reference
 from tacit.report.fusion_plots import fusion_pictures
 from tacit.report.pictures import Picture, drawing, panels_of, style_of
 from tacit.report.split_plots import draw_portraits
-from tacit.study.tested import is_crowd
+from tacit.study.tested_clients import is_crowd
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +32,9 @@ def plot(results: Tables, kind: str | None = None) -> Picture:
     drawings = pictures(results)
     wanted = kind or results.score
     if wanted not in drawings:
-        raise StudyError(f"there is no picture {wanted!r} of these results; {suggest(wanted, drawings)}")
+        raise StudyError(
+            f"there is no picture {wanted!r} of these results; {suggest(wanted, drawings)}"
+        )
     return Picture(drawings[wanted]())
 
 
@@ -60,7 +62,9 @@ def write_figures(results: Tables) -> list[Path]:
     """Every picture as svg and png, in the folder figures/."""
     made = [(name, Picture(drawing())) for name, drawing in pictures(results).items()]
     return [
-        picture.save(results.folder / "figures" / f"{name}.{kind}") for name, picture in made for kind in ("svg", "png")
+        picture.save(results.folder / "figures" / f"{name}.{kind}")
+        for name, picture in made
+        for kind in ("svg", "png")
     ]
 
 
@@ -85,8 +89,12 @@ def draw_rounds(rounds: pd.DataFrame, metric: str, *, ylabel: str) -> Figure:
             if len(by_round):
                 panel.plot(by_round.mean(), label=algorithm, **style)
                 low, high = by_round.min(), by_round.max()
-                panel.fill_between(low.index, low, high, color=style["color"], alpha=0.15, linewidth=0)
-    if metric == "loss" and rounds[metric].max() > 50 * rounds[metric].median():  # one that grows hides all others
+                panel.fill_between(
+                    low.index, low, high, color=style["color"], alpha=0.15, linewidth=0
+                )
+    if (
+        metric == "loss" and rounds[metric].max() > 50 * rounds[metric].median()
+    ):  # one that grows hides all others
         for panel in panels.values():
             _logarithmic(panel, "y")
     _label(figure, panels, ylabel)
@@ -103,7 +111,9 @@ def draw_cost(rounds: pd.DataFrame, score: str, *, ylabel: str) -> Figure:
         mine = rounds[rounds["algorithm"] == algorithm]
         for split, panel in panels.items():
             by_round = mine[mine["split"] == split].groupby("round")[["sent", score]].mean()
-            by_round = by_round[by_round["sent"] > 0]  # a method that sends nothing has no place on the axis
+            by_round = by_round[
+                by_round["sent"] > 0
+            ]  # a method that sends nothing has no place on the axis
             if len(by_round):
                 panel.plot(by_round["sent"], by_round[score], label=algorithm, **style_of(k))
     for panel in panels.values():
@@ -130,8 +140,14 @@ def draw_clients(clients: pd.DataFrame, score: str) -> Figure:
         for k, (client, mine) in enumerate(there.groupby("client")):
             lies = " (attacker)" if "attacker" in mine and mine["attacker"].any() else ""
             by_round = mine.groupby("round")[[f"train_{score}", f"test_{score}"]].mean()
-            panel.plot(by_round[f"test_{score}"], label=f"client {client!s}{lies}" if k < 12 else None, **style_of(k))
-            panel.plot(by_round[f"train_{score}"], color=style_of(k)["color"], linestyle=":", linewidth=0.9)
+            panel.plot(
+                by_round[f"test_{score}"],
+                label=f"client {client!s}{lies}" if k < 12 else None,
+                **style_of(k),
+            )
+            panel.plot(
+                by_round[f"train_{score}"], color=style_of(k)["color"], linestyle=":", linewidth=0.9
+            )
     _label(figure, panels, f"local {SCORES[score]} (dotted: train)")
     return figure
 
@@ -143,7 +159,9 @@ def _draw_crowd(panel: Any, clients: pd.DataFrame, score: str) -> None:
     panel.plot(test.median(), label="median of the round's clients", **style)
     low, high = test.min(), test.max()
     panel.fill_between(low.index, low, high, color=style["color"], alpha=0.15, linewidth=0)
-    panel.plot(by_round[f"train_{score}"].median(), color=style["color"], linestyle=":", linewidth=0.9)
+    panel.plot(
+        by_round[f"train_{score}"].median(), color=style["color"], linestyle=":", linewidth=0.9
+    )
 
 
 @drawing
@@ -153,16 +171,30 @@ def draw_comparison(table: pd.DataFrame, title: str) -> Figure:
 
     rows = [name for name in table.index if not is_reference(str(name))] or list(table.index)
     values = table.loc[rows].dropna(axis=1, how="all").astype(float)
-    figure = Figure(figsize=(2.2 + 1.5 * values.shape[1], 1.2 + 0.38 * len(values)), layout="constrained")
+    figure = Figure(
+        figsize=(2.2 + 1.5 * values.shape[1], 1.2 + 0.38 * len(values)), layout="constrained"
+    )
     panel = figure.subplots()
     image = panel.imshow(values.to_numpy(), cmap="cividis", aspect="auto")
-    panel.set_xticks(range(values.shape[1]), [textwrap.fill(str(name), 18) for name in values.columns], fontsize=8)
+    panel.set_xticks(
+        range(values.shape[1]),
+        [textwrap.fill(str(name), 18) for name in values.columns],
+        fontsize=8,
+    )
     panel.set_yticks(range(len(values)), [str(name) for name in values.index], fontsize=8)
     middle = (values.min().min() + values.max().max()) / 2
     for i, j in ((i, j) for i in range(len(values)) for j in range(values.shape[1])):
         value = values.to_numpy()[i, j]
         text = "diverged" if math.isnan(value) else f"{value:.3f}"
-        panel.text(j, i, text, ha="center", va="center", fontsize=8, color="white" if value < middle else "black")
+        panel.text(
+            j,
+            i,
+            text,
+            ha="center",
+            va="center",
+            fontsize=8,
+            color="white" if value < middle else "black",
+        )
     panel.set_title(title, fontsize=10)
     figure.colorbar(image, ax=panel)
     return figure
@@ -173,7 +205,9 @@ def _named(results: Tables, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_crowds(results: Tables, table: pd.DataFrame) -> pd.DataFrame:
-    return _named(results, table).assign(crowd=table["run"].map(lambda run: is_crowd(results.runs[run])))
+    return _named(results, table).assign(
+        crowd=table["run"].map(lambda run: is_crowd(results.runs[run]))
+    )
 
 
 def _panels(titles: list[str]) -> tuple[Figure, dict[str, Any]]:
@@ -208,8 +242,14 @@ def _label(figure: Figure, panels: dict[str, Any], ylabel: str, xlabel: str = "r
             panel.xaxis.get_major_locator().set_params(integer=True)
     next(iter(panels.values())).set_ylabel(ylabel)
     handles = {
-        text: line for panel in panels.values() for line, text in zip(*panel.get_legend_handles_labels(), strict=True)
+        text: line
+        for panel in panels.values()
+        for line, text in zip(*panel.get_legend_handles_labels(), strict=True)
     }
     below: Any = {"loc": "outside lower center", "frameon": False}
-    wide = int(45 * figure.get_figwidth() / 4.2) // (max(map(len, handles), default=1) + 5)  # letters that fit beside
-    figure.legend(handles.values(), handles.keys(), ncols=max(1, min(len(handles), 6, wide)), **below)
+    wide = int(45 * figure.get_figwidth() / 4.2) // (
+        max(map(len, handles), default=1) + 5
+    )  # letters that fit beside
+    figure.legend(
+        handles.values(), handles.keys(), ncols=max(1, min(len(handles), 6, wide)), **below
+    )

@@ -37,5 +37,7 @@ class Results(Tables):
     def _repr_html_(self) -> str:
         """In a notebook: the question, the comparison, and where the report is."""
         question, place = html.escape(self.study.question()), html.escape(str(self.report))
-        table = self.table().to_html(float_format="{:.4f}".format, na_rep="") if self.records else ""
+        table = (
+            self.table().to_html(float_format="{:.4f}".format, na_rep="") if self.records else ""
+        )
         return f"<p><b>{question}</b></p>{table}<p>{html.escape(repr(self))}; report: <code>{place}</code></p>"

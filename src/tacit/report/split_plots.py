@@ -32,7 +32,11 @@ def draw_portraits(portraits: Sequence[Portrait]) -> Figure:
         _labels(row[0], one, one.train, f"{title}, train")
         _labels(row[1], one, one.test, f"{title}, local test")
         _sizes(row[2], one)
-    handles = {text: bar for panel in axes.flat for bar, text in zip(*panel.get_legend_handles_labels(), strict=True)}
+    handles = {
+        text: bar
+        for panel in axes.flat
+        for bar, text in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
     below: Any = {"loc": "outside lower center", "ncols": min(6, len(handles)), "frameon": False}
     figure.legend(handles.values(), handles.keys(), **below)
     return figure
@@ -49,7 +53,9 @@ def draw_examples(portrait: Portrait, pictures: Sequence[NDArray[np.float32]]) -
             panel.set_axis_off()
         for panel, picture in zip(row, seen, strict=False):
             shown = np.clip(picture.transpose(1, 2, 0), 0, 1)
-            panel.imshow(shown.squeeze(), cmap="gray_r" if shown.shape[2] == 1 else None, vmin=0, vmax=1)
+            panel.imshow(
+                shown.squeeze(), cmap="gray_r" if shown.shape[2] == 1 else None, vmin=0, vmax=1
+            )
         row[0].set_axis_on()
         row[0].set(xticks=[], yticks=[])
         row[0].set_ylabel(f"client {portrait.clients[k]}{level}", fontsize=8)
@@ -67,7 +73,9 @@ def draw_holdings(holdings: Sequence[Holding], columns: Sequence[str], people: i
     shades = held / max(1, len(holdings))
     axes[0, 0].imshow(np.ma.masked_equal(shades, 0), aspect="auto", cmap="cividis", vmin=0, vmax=1)
     step = max(1, math.ceil(len(columns) / 40))
-    axes[0, 0].set_yticks(range(0, len(columns), step), [textwrap.shorten(c, 24) for c in columns[::step]], fontsize=7)
+    axes[0, 0].set_yticks(
+        range(0, len(columns), step), [textwrap.shorten(c, 24) for c in columns[::step]], fontsize=7
+    )
     axes[0, 0].set_xticks(range(len(holdings)), [f"party {k}" for k in range(len(holdings))])
     axes[0, 0].set_title("columns per party", fontsize=10)
     common = len(set.intersection(*(set(holding.rows.tolist()) for holding in holdings)))
@@ -77,19 +85,25 @@ def draw_holdings(holdings: Sequence[Holding], columns: Sequence[str], people: i
     axes[0, 1].bar(places, own, bottom=common, color=COLOURS[1], label="known to this party alone")
     axes[0, 1].set_xticks(places, [f"party {k}" for k in places])
     axes[0, 1].set_title(f"people per party, of {people:,}", fontsize=10)
-    figure.legend(*axes[0, 1].get_legend_handles_labels(), loc="outside lower right", ncols=2, frameon=False)
+    figure.legend(
+        *axes[0, 1].get_legend_handles_labels(), loc="outside lower right", ncols=2, frameon=False
+    )
     return figure
 
 
 def _labels(panel: Any, portrait: Portrait, counts: Sequence[Sequence[int]], title: str) -> None:
     count, labels = len(portrait.clients), range(len(portrait.labels))
     if count > FEW:
-        panel.figure.colorbar(panel.imshow(counts, cmap="Blues", aspect="auto"), ax=panel, label="samples")
+        panel.figure.colorbar(
+            panel.imshow(counts, cmap="Blues", aspect="auto"), ax=panel, label="samples"
+        )
         panel.set_ylabel("client")
     else:
         for k, row in enumerate(counts):
             places = [label + (k + 0.5) * 0.84 / count - 0.42 for label in labels]
-            panel.bar(places, row, width=0.84 / count, color=COLOURS[k], label=called(portrait.clients[k]))
+            panel.bar(
+                places, row, width=0.84 / count, color=COLOURS[k], label=called(portrait.clients[k])
+            )
         panel.set_ylabel("samples")
     step = max(1, math.ceil(len(labels) / 12))
     _name_ticks(panel, labels[::step], portrait.labels[::step])
@@ -104,7 +118,10 @@ def _sizes(panel: Any, portrait: Portrait) -> None:
     panel.bar(places, test, bottom=train, color="#BBBBBB", label="local test")
     step = max(1, math.ceil(len(places) / 12))
     noisy = any(portrait.noise)
-    names = [f"{n}\nnoise {s:.2g}" if noisy else n for n, s in zip(portrait.clients, portrait.noise, strict=True)]
+    names = [
+        f"{n}\nnoise {s:.2g}" if noisy else n
+        for n, s in zip(portrait.clients, portrait.noise, strict=True)
+    ]
     _name_ticks(panel, places[::step], names[::step])
     panel.set_xlabel("client")
     panel.set_title("sizes", fontsize=10)

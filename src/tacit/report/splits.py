@@ -17,9 +17,9 @@ from tacit.data.partition import add_noise
 from tacit.data.splits.columns import Columns
 from tacit.report.pictures import Picture
 from tacit.report.split_plots import draw_examples, draw_holdings, draw_portraits
-from tacit.study.division import load_data
 from tacit.study.portrait import Division, Portrait
 from tacit.study.study import Study
+from tacit.study.study_data import load_data
 
 SEEN = 6  # example pictures, and clients whose pictures are shown
 
@@ -28,7 +28,10 @@ class Splits:
     """Who would hold what under a study: `frame()` as counts, `plot()` as bars, `examples()` as pictures."""
 
     def __init__(
-        self, study: Study | str | Path | Mapping[str, Any], data: str | None = None, on_event: Listeners = ignore
+        self,
+        study: Study | str | Path | Mapping[str, Any],
+        data: str | None = None,
+        on_event: Listeners = ignore,
     ) -> None:
         self.study = Study.of(study)
         self.divisions = load_data(self.study, data, tell(on_event)).divisions
@@ -64,7 +67,11 @@ class Splits:
         """Pictures as the clients see them, by split; none where samples are no pictures."""
         seed, found = self.divisions[0].run.seed, {}
         for one in self.divisions:
-            if one.dataset.x.dim() == 4 and one.dataset.x.shape[1] in (1, 3) and one.run.seed == seed:
+            if (
+                one.dataset.x.dim() == 4
+                and one.dataset.x.shape[1] in (1, 3)
+                and one.run.seed == seed
+            ):
                 found[one.portrait.split] = Picture(draw_examples(one.portrait, _seen(one)))
         return found
 
@@ -73,14 +80,22 @@ class Splits:
         division = self.divisions[0]
         dataset = division.dataset
         if dataset.x.dim() != 2:
-            raise StudyError(f"{dataset.name} holds pictures, which have no columns to divide; use a table")
+            raise StudyError(
+                f"{dataset.name} holds pictures, which have no columns to divide; use a table"
+            )
         features = dataset.columns or tuple(f"column {k}" for k in range(dataset.x.shape[1]))
-        names = tuple(column.name for column in dataset.encoding.columns) if dataset.encoding else features
+        names = (
+            tuple(column.name for column in dataset.encoding.columns)
+            if dataset.encoding
+            else features
+        )
         split = Columns(parties, overlap)
         holdings = split(len(dataset.x), len(names), numpy_generator(division.run.seed, "columns"))
         return Picture(draw_holdings(holdings, names, len(dataset.x)))
 
-    def write(self, folder: Path, *, parties: int | None = None, overlap: float = 1.0) -> list[Path]:
+    def write(
+        self, folder: Path, *, parties: int | None = None, overlap: float = 1.0
+    ) -> list[Path]:
         """All pictures as svg and png, and the counts as CSV."""
         drawn = {"splits": self.plot()}
         drawn |= {f"examples-{name}": made for name, made in self.examples().items()}
@@ -88,7 +103,11 @@ class Splits:
             drawn["columns"] = self.columns(parties, overlap)
         with replacing(folder / "splits.csv") as file:
             self.frame().to_csv(file, index=False)
-        files = [made.save(folder / f"{_word(name)}.{kind}") for name, made in drawn.items() for kind in ("svg", "png")]
+        files = [
+            made.save(folder / f"{_word(name)}.{kind}")
+            for name, made in drawn.items()
+            for kind in ("svg", "png")
+        ]
         return [folder / "splits.csv", *files]
 
     def _repr_png_(self) -> bytes:

@@ -23,11 +23,11 @@ from tacit.records.environment import read_environment
 from tacit.records.history import read_lines
 from tacit.report.baselines import with_baselines
 from tacit.study.checks import cautions
-from tacit.study.names import encoding_files, row_names, table_columns
 from tacit.study.portrait import Portrait
 from tacit.study.run import Run
+from tacit.study.run_names import encoding_files, row_names, table_columns
 from tacit.study.study import Study
-from tacit.study.tested import ALL_TESTED, is_crowd
+from tacit.study.tested_clients import ALL_TESTED, is_crowd
 from tacit.study.texts import plain
 
 TITLES = {
@@ -52,9 +52,13 @@ class Tables:
         if not (self.folder / "study.yaml").exists():
             raise StudyError(f"{self.folder} holds no study: there is no study.yaml in it")
         try:
-            self.labels: dict[str, dict[str, Any]] = json.loads((self.folder / "runs.json").read_text(encoding="utf-8"))
+            self.labels: dict[str, dict[str, Any]] = json.loads(
+                (self.folder / "runs.json").read_text(encoding="utf-8")
+            )
         except (OSError, ValueError):
-            raise DataError(f"{self.folder / 'runs.json'} is missing or damaged; resume the study to mend it") from None
+            raise DataError(
+                f"{self.folder / 'runs.json'} is missing or damaged; resume the study to mend it"
+            ) from None
 
     @cached_property
     def study(self) -> Study:
@@ -74,9 +78,14 @@ class Tables:
     @cached_property
     def records(self) -> list[dict[str, Any]]:
         """One record per run and round, clients included."""
-        times = {(line["run"], line["round"]): line for line in read_lines(self.folder / "timings.jsonl")}
+        times = {
+            (line["run"], line["round"]): line for line in read_lines(self.folder / "timings.jsonl")
+        }
         lines = read_lines(self.folder / "history.jsonl")
-        found = [{**line, "seconds": None, **times.get((line["run"], line["round"]), {})} for line in lines]
+        found = [
+            {**line, "seconds": None, **times.get((line["run"], line["round"]), {})}
+            for line in lines
+        ]
         order = {run: k for k, run in enumerate(self.labels)}
         if strange := [record["run"] for record in found if record["run"] not in order]:
             raise DataError(
@@ -91,18 +100,33 @@ class Tables:
     @cached_property
     def _frame(self) -> pd.DataFrame:
         nested = ("clients", "fusion")
-        rows = [{**self.labels[r["run"]], **{k: v for k, v in r.items() if k not in nested}} for r in self.records]
-        table, texts = pd.DataFrame(rows), {"run", "status", "updated", *next(iter(self.labels.values()), {})}
-        return table.astype({name: float for name in table if name not in texts and table[name].dtype == object})
+        rows = [
+            {**self.labels[r["run"]], **{k: v for k, v in r.items() if k not in nested}}
+            for r in self.records
+        ]
+        table, texts = (
+            pd.DataFrame(rows),
+            {"run", "status", "updated", *next(iter(self.labels.values()), {})},
+        )
+        return table.astype(
+            {name: float for name in table if name not in texts and table[name].dtype == object}
+        )
 
     def client_frame(self) -> pd.DataFrame:
         """A row per run, round and client."""
-        named = {run: self.client_names(run) for run in self.labels if self.runs[run].split.by == "owners"}
+        named = {
+            run: self.client_names(run)
+            for run in self.labels
+            if self.runs[run].split.by == "owners"
+        }
         rows = []
         for record in self.records:
             about = {**self.labels[record["run"]], "run": record["run"], "round": record["round"]}
             names = named.get(record["run"])
-            rows += [{**about, **({"name": names[c["client"]]} if names else {}), **c} for c in record["clients"]]
+            rows += [
+                {**about, **({"name": names[c["client"]]} if names else {}), **c}
+                for c in record["clients"]
+            ]
         return pd.DataFrame(rows)
 
     @cached_property
@@ -115,9 +139,15 @@ class Tables:
         """Who held what, for each way in which the data were divided."""
         path = self.folder / "splits.json"
         try:
-            return [Portrait.from_dict(one) for one in json.loads(path.read_text())] if path.exists() else []
+            return (
+                [Portrait.from_dict(one) for one in json.loads(path.read_text())]
+                if path.exists()
+                else []
+            )
         except (ValueError, TypeError, AttributeError):
-            raise DataError(f"{path} is damaged; delete it, and the report goes without who held what") from None
+            raise DataError(
+                f"{path} is damaged; delete it, and the report goes without who held what"
+            ) from None
 
     @property
     def environment(self) -> list[dict[str, Any]]:
@@ -141,7 +171,11 @@ class Tables:
         """What this run's clients are called: as the table has it under `by_client`, else by their numbers."""
         encoding, spec = self.encoding_of(run), self.runs[run]
         named = encoding is not None and spec.split.by == "owners"
-        return encoding.clients if encoding and named else tuple(str(client) for client in range(spec.clients))
+        return (
+            encoding.clients
+            if encoding and named
+            else tuple(str(client) for client in range(spec.clients))
+        )
 
     @property
     def cautions(self) -> list[str]:
@@ -149,7 +183,8 @@ class Tables:
         played = Counter(record["run"] for record in self.records)
         idle = Counter(record["run"] for record in self.records if not record.get("updated", True))
         quiet = [
-            f"{run}: in {count} of {played[run]} rounds too few replied to change it" for run, count in idle.items()
+            f"{run}: in {count} of {played[run]} rounds too few replied to change it"
+            for run, count in idle.items()
         ]
         return cautions(list(self.runs.values())) + self._notes() + quiet
 
@@ -162,9 +197,15 @@ class Tables:
         last = by_run.tail(1).set_index("run")  # the last row as it is, also where it diverged
         place = list(last.columns).index(self.score) + 1
         last.insert(place, f"best_{self.score}", by_run[self.score].max())
-        for name in ("bytes_up", "bytes_down", *(str(name) for name in rounds if str(name).endswith("seconds"))):
+        for name in (
+            "bytes_up",
+            "bytes_down",
+            *(str(name) for name in rounds if str(name).endswith("seconds")),
+        ):
             last[name] = by_run[name].sum(min_count=1)
-        sends = (last["bytes_up"] > 0) & ~last.index.map(lambda run: self.runs[str(run)].is_reference).to_numpy(bool)
+        sends = (last["bytes_up"] > 0) & ~last.index.map(
+            lambda run: self.runs[str(run)].is_reference
+        ).to_numpy(bool)
         last[f"{self.score}_per_mb"] = last[self.score] / (last["bytes_up"] / 1e6).where(sends)
         return last.reset_index()
 
@@ -179,7 +220,11 @@ class Tables:
         summary = self.summary()
         alone = any(run.is_personal for run in self.runs.values())
         skipped = () if alone else PERSONAL
-        return {metric: title for metric, title in TITLES.items() if metric in summary and metric not in skipped}
+        return {
+            metric: title
+            for metric, title in TITLES.items()
+            if metric in summary and metric not in skipped
+        }
 
     @property
     def metrics(self) -> list[str]:
@@ -207,7 +252,9 @@ class Tables:
         """
         metric = metric or self.score
         if statistic not in STATISTICS:
-            raise StudyError(f"there is no statistic {statistic!r}; {suggest(str(statistic), STATISTICS)}")
+            raise StudyError(
+                f"there is no statistic {statistic!r}; {suggest(str(statistic), STATISTICS)}"
+            )
         if metric not in self.metrics:
             raise StudyError(f"there is no metric {metric!r}; {suggest(str(metric), self.metrics)}")
         summary = self._by_method(metric)
@@ -216,7 +263,10 @@ class Tables:
         cells = values.groupby([summary["method"], summary[column]], sort=False)
         found = cells.agg(statistic).where(cells.apply(lambda cell: cell.notna().all()))
         found.index.names = ["algorithm", column]
-        rows, columns = pd.Index(summary["method"].unique(), name="algorithm"), summary[column].unique()
+        rows, columns = (
+            pd.Index(summary["method"].unique(), name="algorithm"),
+            summary[column].unique(),
+        )
         return found.unstack(column).reindex(index=rows, columns=columns)
 
     def _by_method(self, metric: str) -> pd.DataFrame:
@@ -231,11 +281,16 @@ class Tables:
         if summary.empty:
             return summary
         about = ["method", column, "status"]
-        parts = [self._by_method(metric).melt(about, [metric], var_name="metric") for metric in self.metrics]
+        parts = [
+            self._by_method(metric).melt(about, [metric], var_name="metric")
+            for metric in self.metrics
+        ]
         long = pd.concat(parts, ignore_index=True)
         long["value"] = long["value"].astype(float).where(long["status"] != "diverged")
         cells = long.groupby(["metric", "method", column], sort=False)["value"]
-        whole = cells.apply(lambda cell: cell.notna().all())  # as in the tables: empty where a run diverged
+        whole = cells.apply(
+            lambda cell: cell.notna().all()
+        )  # as in the tables: empty where a run diverged
         found: Any = cells.agg(mean="mean", std="std", seeds="size")
         found.loc[~whole.to_numpy(bool), ["mean", "std"]] = float("nan")
         table: pd.DataFrame = found.reset_index()
@@ -251,7 +306,9 @@ class Tables:
             raise StudyError("there is no best run: all of them diverged")
         return str(sound["run"].iloc[sound[self.score].argmax()])
 
-    def model(self, run: str, data: str | None = None, *, client: int | str | None = None) -> nn.Module:
+    def model(
+        self, run: str, data: str | None = None, *, client: int | str | None = None
+    ) -> nn.Module:
         """The global model that this run ended with, or that of a client, where the method gives it one of its own.
 
         A client is its number, or its name where it has one.
@@ -262,9 +319,17 @@ class Tables:
             if client not in (names := self.client_names(run)):
                 raise StudyError(f"no client is called {client!r}; {suggest(client, names)}")
             client = names.index(client)
-        path = self.folder / "models" / (f"{run}.pt" if client is None else f"{run}-client-{client}.pt")
-        if client is not None and not (0 <= client < self.runs[run].clients and self.runs[run].keeps_client_models):
-            raise StudyError(f"{run} has no model of its own for client {client}; leave out client for the global one")
+        path = (
+            self.folder
+            / "models"
+            / (f"{run}.pt" if client is None else f"{run}-client-{client}.pt")
+        )
+        if client is not None and not (
+            0 <= client < self.runs[run].clients and self.runs[run].keeps_client_models
+        ):
+            raise StudyError(
+                f"{run} has no model of its own for client {client}; leave out client for the global one"
+            )
         if not path.exists():
             absent = f"; of more than {ALL_TESTED} clients, only those of the last round have files"
             raise StudyError(
@@ -274,14 +339,18 @@ class Tables:
         module = make_module(self.runs[run].model, *self._sizes(run, data), self.runs[run].seed)
         return self.runs[run].rebuilt(module, checkpoint.load(path), run).eval()
 
-    def predict(self, run: str, frame: pd.DataFrame, *, client: int | str | None = None) -> pd.Series[Any]:
+    def predict(
+        self, run: str, frame: pd.DataFrame, *, client: int | str | None = None
+    ) -> pd.Series[Any]:
         """What this run's model says of new rows: labels as the table had them, or numbers in its units.
 
         The rows are encoded as the training rows were. The table itself is not needed.
         """
         module, encoding = self.model(run, client=client), self.encoding_of(run)
         if encoding is None or encoding.target is None:
-            raise StudyError(f"{run} has no encoding, since its data are no table; use results.model({run!r})")
+            raise StudyError(
+                f"{run} has no encoding, since its data are no table; use results.model({run!r})"
+            )
         with torch.no_grad():
             outputs = [module(part) for part in encoding.apply(frame).split(1024)]
         found = encoding.target.decode(torch.cat(outputs)) if len(frame) else []
@@ -308,8 +377,14 @@ class Tables:
     def _notes(self) -> list[str]:
         """What the encodings say of their tables."""
         runs = list(self.runs.values())
-        tables = {str(plain(run.dataset)): run.dataset.path for run in runs if isinstance(run.dataset, Table)}
-        files = {tables[source]: self.folder / file for source, file in encoding_files(runs).items()}
+        tables = {
+            str(plain(run.dataset)): run.dataset.path
+            for run in runs
+            if isinstance(run.dataset, Table)
+        }
+        files = {
+            tables[source]: self.folder / file for source, file in encoding_files(runs).items()
+        }
         saved = {path: Encoding.load(file).notes for path, file in files.items() if file.exists()}
         return [f"{Path(path).name}: {note}" for path, notes in saved.items() for note in notes]
 

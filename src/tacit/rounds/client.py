@@ -35,7 +35,9 @@ from tacit.training.sampling import Epochs
 from tacit.training.trainer import Trained, begin_work
 
 PLAIN_PASSES = Epochs()
-Figures = tuple[int, float | None, float | None]  # a client's steps, and its loss and hits where it saw any sample
+Figures = tuple[
+    int, float | None, float | None
+]  # a client's steps, and its loss and hits where it saw any sample
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Seat:
+class Participant:
     """A client in one round."""
 
     run: HorizontalRun
@@ -66,7 +68,7 @@ class Seat:
 class Started:
     """Local work on its way: on a GPU it may still be going on."""
 
-    seats: Sequence[Seat]
+    participants: Sequence[Participant]
     view: Algorithm
     trained: Trained
     steps: list[int]
@@ -113,18 +115,22 @@ class Finished:
 
 
 def take_part(
-    seats: Sequence[Seat],
+    participants: Sequence[Participant],
     sent: Rows,
     batches: Sequence[Batches],
     trainer: RowTrainer,
     buffers: Rows | None = None,
 ) -> list[Finished | None]:
     """A round of these clients, a row each; one without a step gives no reply."""
-    drafts = finish(start(seats, sent, batches, trainer, buffers))
+    drafts = finish(start(participants, sent, batches, trainer, buffers))
     finished: list[Finished | None] = []
-    for seat, draft in zip(seats, drafts, strict=True):
-        memories = {seat.client: remembered(seat)}
-        finished.append(transmit(seat.run, seat.round, [draft], memories.__getitem__)[0] if draft else None)
+    for participant, draft in zip(participants, drafts, strict=True):
+        memories = {participant.client: remembered(participant)}
+        finished.append(
+            transmit(participant.run, participant.round, [draft], memories.__getitem__)[0]
+            if draft
+            else None
+        )
     return finished
 
 
@@ -133,49 +139,61 @@ def client_view(algorithms: Sequence[Algorithm], like: Tensor) -> Algorithm:
     return columns(algorithms, client_class(type(algorithms[0])), like)
 
 
-def plan_batches(run: HorizontalRun, client: int, round: int, shard: Tensor, trainer: RowTrainer) -> Batches:
+def draw_batches(
+    run: HorizontalRun, client: int, round: int, shard: Tensor, trainer: RowTrainer
+) -> Batches:
     """The samples of each local step that a client takes in a round; `shard` are its training samples."""
     order = generator(run.seed, "batches", client, round)
-    batches = trainer.plan(run.sampling, shard, run.epochs_of(client), run.batch_size_of(client), order)
+    batches = trainer.draw_batches(
+        run.sampling, shard, run.epochs_of(client), run.batch_size_of(client), order
+    )
     return batches.first(run.behaviour.steps(len(batches), run.seed, client, round))
 
 
-def remembered(seat: Seat, view: Algorithm | None = None) -> Memory:
+def remembered(participant: Participant, view: Algorithm | None = None) -> Memory:
     """The client's memory; before its first round, a new one. `view` is its client's side, if there is one already."""
-    if seat.memory.method:
-        return seat.memory
-    x = seat.initial[None]
-    view = view or client_view([seat.run.algorithm], x)
-    return Memory(view.client_init(x), seat.memory.wire)
+    if participant.memory.method:
+        return participant.memory
+    x = participant.initial[None]
+    view = view or client_view([participant.run.algorithm], x)
+    return Memory(view.client_init(x), participant.memory.wire)
 
 
 def start(
-    seats: Sequence[Seat],
+    participants: Sequence[Participant],
     sent: Rows,
     batches: Sequence[Batches],
     trainer: RowTrainer,
     buffers: Rows | None = None,
 ) -> Started:
     """Sets these clients to work."""
-    view = client_view([seat.run.algorithm for seat in seats], sent["x"])
-    view_of_one = view if len(seats) == 1 else None  # the usual case on a CPU: no need to make it twice
-    memory = join([remembered(seat, view_of_one).method for seat in seats])
+    view = client_view([participant.run.algorithm for participant in participants], sent["x"])
+    view_of_one = (
+        view if len(participants) == 1 else None
+    )  # the usual case on a CPU: no need to make it twice
+    memory = join([remembered(participant, view_of_one).method for participant in participants])
     w, memory, begun = view.begin(sent, memory)
     trained = trainer.train(
-        _first_parameters(seats, w),
+        _first_parameters(participants, w),
         batches,
         rule=view,
-        optimiser=scheduled([(seat.run, seat.round) for seat in seats], w),
+        optimiser=scheduled(
+            [(participant.run, participant.round) for participant in participants], w
+        ),
         start=begun,
         sent=sent,
         mine=memory,
         buffers=buffers,
-        samples=w.new_tensor([[len(seat.shard)] for seat in seats]),
-        epochs=w.new_tensor([[seat.run.epochs_of(seat.client)] for seat in seats]),
-        full_of=[seat.shard for seat in seats] if view.needs_full_gradient else None,
-        seeds=[seat.seed("training") for seat in seats],
+        samples=w.new_tensor([[len(participant.shard)] for participant in participants]),
+        epochs=w.new_tensor(
+            [[participant.run.epochs_of(participant.client)] for participant in participants]
+        ),
+        full_of=[participant.shard for participant in participants]
+        if view.needs_full_gradient
+        else None,
+        seeds=[participant.seed("training") for participant in participants],
     )
-    return Started(seats, view, trained, [len(steps) for steps in batches])
+    return Started(participants, view, trained, [len(steps) for steps in batches])
 
 
 def finish(started: Started) -> list[Draft | None]:
@@ -188,18 +206,20 @@ def finish(started: Started) -> list[Draft | None]:
     all_rows: tuple[Any, ...] = (message, memory, work.samples, work.steps, loss)
     numbers = torch.cat([trained.seen, loss, hits], 1).tolist()
     drafts: list[Draft | None] = []
-    for row, (seat, steps) in enumerate(zip(started.seats, started.steps, strict=True)):
+    for row, (participant, steps) in enumerate(
+        zip(started.participants, started.steps, strict=True)
+    ):
         if not steps:
             drafts.append(None)
             continue
         one_row = all_rows
-        if len(started.seats) > 1:
+        if len(started.participants) > 1:
             one_row = tuple(pick(rows, slice(row, row + 1)) for rows in all_rows)
         count, mean_loss, mean_hits = numbers[row]
         figures: Figures = (steps, mean_loss, mean_hits)
         if not count:  # all batches were empty
             figures = (steps, None, None)
-        drafts.append(Draft(seat.client, figures, *one_row))
+        drafts.append(Draft(participant.client, figures, *one_row))
     return drafts
 
 
@@ -207,7 +227,9 @@ def with_buffers(message: Rows, buffers: Rows) -> Rows:
     """A method's message together with the model's buffers, whose names are not for the method."""
     for name in message:
         if name in BUFFERS or name.startswith(RESERVED):
-            raise StudyError(f"a message has no entry {name!r} of its own: that name has a meaning on the wire")
+            raise StudyError(
+                f"a message has no entry {name!r} of its own: that name has a meaning on the wire"
+            )
     return {**message, **pack(buffers)}
 
 
@@ -217,9 +239,18 @@ def example_reply(run: HorizontalRun, sent: Rows, buffers: Rows) -> Reply:
     memory = view.client_init(sent["x"])
     w, next_memory, begun = view.begin(sent, memory)
     one = w.new_ones(1, 1)
-    work = begin_work(w, scheduled([(run, 0)], w), begun, samples=one, epochs=one, full_gradient=torch.zeros_like(w))
+    work = begin_work(
+        w,
+        scheduled([(run, 0)], w),
+        begun,
+        samples=one,
+        epochs=one,
+        full_gradient=torch.zeros_like(w),
+    )
     message, next_memory = view.finish(w, sent, next_memory, replace(work, steps=one))
-    draft = Draft(0, (1, None, None), with_buffers(message, pick(buffers, None)), next_memory, one, one, one)
+    draft = Draft(
+        0, (1, None, None), with_buffers(message, pick(buffers, None)), next_memory, one, one, one
+    )
     (finished,) = transmit(run, 0, [draft], lambda _: Memory(memory))
     return finished.reply
 
@@ -230,7 +261,9 @@ def transmit(
     """The wire's client side, for drafts of one run: what travels, and the memories by what arrives."""
     if not run.wire:
         return [_sent_as_it_is(draft, round) for draft in drafts]
-    stacks = {name: stacked([draft.message[name] for draft in drafts]) for name in drafts[0].message}
+    stacks = {
+        name: stacked([draft.message[name] for draft in drafts]) for name in drafts[0].message
+    }
     crossing = _Crossing(run, round, drafts, [recall(draft.client) for draft in drafts])
     message, arrived = crossing.cross(stacks)
     finished = []
@@ -250,7 +283,9 @@ def transmit(
 class _Crossing:
     """Drafts of one run on their way through the stages, a row each."""
 
-    def __init__(self, run: HorizontalRun, round: int, drafts: Sequence[Draft], memories: Sequence[Memory]) -> None:
+    def __init__(
+        self, run: HorizontalRun, round: int, drafts: Sequence[Draft], memories: Sequence[Memory]
+    ) -> None:
         self.run, self.round, self.drafts, self.memories = run, round, drafts, memories
         self.kept: Rows = {}  # the stages' next memories
         self.debts: Rows = {}  # by entry, how much more is owed than before
@@ -290,7 +325,9 @@ class _Crossing:
         before = message.keys()
         message, new = stage.client(message, old, seeds)
         if lost := sorted(before - message.keys()):
-            raise StudyError(f"the stage {stage.name} leaves out {lost[0]!r}: entries keep their names on the wire")
+            raise StudyError(
+                f"the stage {stage.name} leaves out {lost[0]!r}: entries keep their names on the wire"
+            )
         self.kept |= {f"{place} {name}": rows for name, rows in new.items()}
         owed_before = stage.owed(old)
         for name, rows in stage.owed(new).items():
@@ -317,22 +354,29 @@ def _sent_as_it_is(draft: Draft, round: int) -> Finished:
     return Finished(reply, Memory(draft.memory), draft.figures, message_bytes(draft.message, ()))
 
 
-def personal_model(seat: Seat, sent: Rows, buffers: Rows, trainer: RowTrainer) -> tuple[Tensor, Rows]:
+def personal_model(
+    participant: Participant, sent: Rows, buffers: Rows, trainer: RowTrainer
+) -> tuple[Tensor, Rows]:
     """The model that a client uses itself, and its buffers: fine-tuned on its own data if the study says so."""
-    view = client_view([seat.run.algorithm], sent["x"])
-    row = view.personal(sent, remembered(seat).method)
-    epochs = seat.run.fine_tuning
+    view = client_view([participant.run.algorithm], sent["x"])
+    row = view.personal(sent, remembered(participant).method)
+    epochs = participant.run.fine_tuning
     if not epochs:
         return row[0], buffers
-    order = generator(seat.run.seed, "fine-tuning", seat.client, seat.round)
-    batch_size = seat.run.batch_size_of(seat.client)
-    batches = trainer.plan(PLAIN_PASSES, seat.shard, epochs, batch_size, order)
-    seed = derive(seat.run.seed, f"fine-tuning {seat.client}", 0, seat.round)
-    return fit(seat.run, seat.round, (row, buffers), batches, trainer, seed)
+    order = generator(participant.run.seed, "fine-tuning", participant.client, participant.round)
+    batch_size = participant.run.batch_size_of(participant.client)
+    batches = trainer.draw_batches(PLAIN_PASSES, participant.shard, epochs, batch_size, order)
+    seed = derive(participant.run.seed, f"fine-tuning {participant.client}", 0, participant.round)
+    return fit(participant.run, participant.round, (row, buffers), batches, trainer, seed)
 
 
 def fit(
-    run: HorizontalRun, round: int, model: tuple[Tensor, Rows], batches: Batches, trainer: RowTrainer, seed: int
+    run: HorizontalRun,
+    round: int,
+    model: tuple[Tensor, Rows],
+    batches: Batches,
+    trainer: RowTrainer,
+    seed: int,
 ) -> tuple[Tensor, Rows]:
     """Plain training of one row (1, P), without the method's correction: fine-tuning, pre-training, distillation."""
     row, buffers = model
@@ -355,8 +399,11 @@ def scheduled(turns: Sequence[tuple[HorizontalRun, int]], w: Tensor) -> Optimise
     return view
 
 
-def _first_parameters(seats: Sequence[Seat], w: Tensor) -> Tensor:
-    if all(seat.own_start is None for seat in seats):
+def _first_parameters(participants: Sequence[Participant], w: Tensor) -> Tensor:
+    if all(participant.own_start is None for participant in participants):
         return w
-    starts = [w[row : row + 1] if seat.own_start is None else seat.own_start for row, seat in enumerate(seats)]
+    starts = [
+        w[row : row + 1] if participant.own_start is None else participant.own_start
+        for row, participant in enumerate(participants)
+    ]
     return torch.cat([start.to(w) for start in starts])

@@ -35,8 +35,16 @@ def stacked(rows: Sequence[Tensor]) -> Tensor:
     """One matrix of these rows: a view where they lie one after another already, else a copy."""
     first, at = rows[0], rows[0].data_ptr()
     for row in rows:
-        apart = row.data_ptr() != at or row.untyped_storage().data_ptr() != first.untyped_storage().data_ptr()
-        if apart or not row.is_contiguous() or row.shape[1:] != first.shape[1:] or row.dtype != first.dtype:
+        apart = (
+            row.data_ptr() != at
+            or row.untyped_storage().data_ptr() != first.untyped_storage().data_ptr()
+        )
+        if (
+            apart
+            or not row.is_contiguous()
+            or row.shape[1:] != first.shape[1:]
+            or row.dtype != first.dtype
+        ):
             return torch.cat(list(rows))
         at += row.numel() * row.element_size()
     return first.as_strided((sum(map(len, rows)), *first.shape[1:]), first.stride())

@@ -24,7 +24,9 @@ from torch import Tensor
 from tacit.core.errors import DataError, StudyError
 from tacit.core.rows import Rows, count_bytes
 
-IN_MEMORY = 32 * 2**20  # bytes: if all clients' memories are less, they stay in memory and in the checkpoint
+IN_MEMORY = (
+    32 * 2**20
+)  # bytes: if all clients' memories are less, they stay in memory and in the checkpoint
 BESIDE = 1024  # bytes that a client's entry takes beside its rows, as objects and in a checkpoint
 ALIGNED = 8  # bytes at whose multiples an entry begins, whatever its type
 
@@ -70,7 +72,9 @@ class Entry:
 class Slots:
     """A file of slots of one size. `free` lists those that neither a checkpoint nor the run needs."""
 
-    def __init__(self, entries: Sequence[Entry], path: Path | None, *, used: NDArray[np.int32] | None = None) -> None:
+    def __init__(
+        self, entries: Sequence[Entry], path: Path | None, *, used: NDArray[np.int32] | None = None
+    ) -> None:
         self.entries, self.path = tuple(entries), path
         self.size = -(-max(entry.end for entry in entries) // ALIGNED) * ALIGNED
         self.count, self.free = 0, list[int]()
@@ -84,11 +88,15 @@ class Slots:
         """Puts a memory into a free slot, and says into which."""
         if Entry.all_of(rows) != self.entries:
             texts = [", ".join(map(str, entries)) for entries in (self.entries, Entry.all_of(rows))]
-            raise StudyError(f"a client's memory must keep its entries and their shapes: {texts[0]}; then {texts[1]}")
+            raise StudyError(
+                f"a client's memory must keep its entries and their shapes: {texts[0]}; then {texts[1]}"
+            )
         slot = self.free.pop() if self.free else self.count
         buffer = torch.zeros(self.size, dtype=torch.uint8)
         for entry in self.entries:
-            buffer[entry.start : entry.end] = rows[entry.name].detach().cpu().reshape(-1).view(torch.uint8)
+            buffer[entry.start : entry.end] = (
+                rows[entry.name].detach().cpu().reshape(-1).view(torch.uint8)
+            )
         data = memoryview(buffer.numpy().data)
         try:
             self.file.seek(slot * self.size)
@@ -96,7 +104,9 @@ class Slots:
                 data = data[self.file.write(data) :]
         except OSError as error:
             where = self.path or tempfile.gettempdir()
-            raise DataError(f"cannot write the clients' memories to {where}: {error.strerror}") from None
+            raise DataError(
+                f"cannot write the clients' memories to {where}: {error.strerror}"
+            ) from None
         self.count = max(self.count, slot + 1)
         return slot
 
@@ -110,7 +120,9 @@ class Slots:
             if not more:
                 raise _lost(self.path)
             got += more
-        return {e.name: buffer[e.start : e.end].view(e.dtype).reshape(e.shape) for e in self.entries}
+        return {
+            e.name: buffer[e.start : e.end].view(e.dtype).reshape(e.shape) for e in self.entries
+        }
 
     def release(self, *maps: NDArray[np.int32]) -> None:
         """Frees every slot that none of these maps names."""
@@ -135,7 +147,11 @@ class Stored(Mapping[int, Rows]):
     """Memories in a file. It does not change: `updated` gives the next one, over the same file."""
 
     def __init__(self, file: Slots, slots: NDArray[np.int32], device: torch.device) -> None:
-        self.file, self.slots, self.device = file, slots, device  # a slot per client, -1 for those without a memory
+        self.file, self.slots, self.device = (
+            file,
+            slots,
+            device,
+        )  # a slot per client, -1 for those without a memory
 
     @classmethod
     def new(cls, rows: Rows, shelf: Shelf) -> Stored:
@@ -145,7 +161,9 @@ class Stored(Mapping[int, Rows]):
 
     def updated(self, kept: Mapping[int, Rows]) -> Stored:
         """With these clients' next memories; this one stays valid until the next round."""
-        if self.file.path is None and len(self.file.free) < len(kept):  # no checkpoint ever needs a temporary file
+        if self.file.path is None and len(self.file.free) < len(
+            kept
+        ):  # no checkpoint ever needs a temporary file
             self.file.release(self.slots)
         slots = self.slots.copy()
         for client, rows in kept.items():
@@ -156,11 +174,17 @@ class Stored(Mapping[int, Rows]):
         """For a checkpoint: the map, once the file is safe on disk; or the rows themselves, to travel without it."""
         if whole or self.file.path is None:
             found = list(self.values())
-            packed = {e.name: torch.cat([rows[e.name].cpu() for rows in found]) for e in self.file.entries if found}
+            packed = {
+                e.name: torch.cat([rows[e.name].cpu() for rows in found])
+                for e in self.file.entries
+                if found
+            }
             return {"clients": torch.tensor(list(self)), "rows": packed}
         os.fsync(self.file.file.fileno())
         self.file.saved = self.slots
-        shapes = {e.name: (list(e.shape), str(e.dtype).removeprefix("torch.")) for e in self.file.entries}
+        shapes = {
+            e.name: (list(e.shape), str(e.dtype).removeprefix("torch.")) for e in self.file.entries
+        }
         return {"slots": torch.from_numpy(self.slots), "shapes": shapes}
 
     def checkpointed(self) -> None:
@@ -177,7 +201,10 @@ class Stored(Mapping[int, Rows]):
     def __getitem__(self, client: int) -> Rows:
         if client not in self:
             raise KeyError(client)
-        return {name: rows.to(self.device) for name, rows in self.file.read(int(self.slots[client])).items()}
+        return {
+            name: rows.to(self.device)
+            for name, rows in self.file.read(int(self.slots[client])).items()
+        }
 
     def __contains__(self, client: object) -> bool:
         if not isinstance(client, int | np.integer) or not 0 <= client < len(self.slots):
@@ -196,7 +223,11 @@ def updated(memories: Memories, kept: Mapping[int, Rows], shelf: Shelf) -> Memor
     if not kept or isinstance(memories, Stored):
         return memories.updated(kept) if isinstance(memories, Stored) else memories
     first = next(iter(kept.values()))
-    return {**memories, **kept} if memories or not shelf.is_needed(first) else Stored.new(first, shelf).updated(kept)
+    return (
+        {**memories, **kept}
+        if memories or not shelf.is_needed(first)
+        else Stored.new(first, shelf).updated(kept)
+    )
 
 
 def saved(memories: Memories, *, whole: bool) -> dict[Any, Any]:
@@ -209,15 +240,29 @@ def restored(found: Mapping[Any, Any], shelf: Shelf) -> Memories:
     if "rows" in found:
         rows: Mapping[str, Tensor] = found["rows"]
         clients = enumerate(found["clients"].tolist())
-        return updated({}, {k: {n: x[i : i + 1].to(shelf.device) for n, x in rows.items()} for i, k in clients}, shelf)
+        return updated(
+            {},
+            {k: {n: x[i : i + 1].to(shelf.device) for n, x in rows.items()} for i, k in clients},
+            shelf,
+        )
     if "slots" not in found:
-        return {client: {name: x.to(shelf.device) for name, x in rows.items()} for client, rows in found.items()}
+        return {
+            client: {name: x.to(shelf.device) for name, x in rows.items()}
+            for client, rows in found.items()
+        }
     if shelf.path is None:
-        raise DataError("the checkpoint's client memories are in files of the study's folder; resume it there")
-    like = {name: torch.empty(shape, dtype=getattr(torch, dtype)) for name, (shape, dtype) in found["shapes"].items()}
+        raise DataError(
+            "the checkpoint's client memories are in files of the study's folder; resume it there"
+        )
+    like = {
+        name: torch.empty(shape, dtype=getattr(torch, dtype))
+        for name, (shape, dtype) in found["shapes"].items()
+    }
     slots = found["slots"].cpu().numpy()
     return Stored(Slots(Entry.all_of(like), shelf.path, used=slots), slots, shelf.device)
 
 
 def _lost(path: Path | None) -> DataError:
-    return DataError(f"{path} has lost clients' memories since the checkpoint; delete checkpoints/ to start over")
+    return DataError(
+        f"{path} has lost clients' memories since the checkpoint; delete checkpoints/ to start over"
+    )

@@ -74,7 +74,10 @@ def expected_form(run: HorizontalRun, state: ServerState) -> Form:
 def form_of(reply: Reply) -> Form:
     """What a reply consists of."""
     columns = {f"the column {name}": getattr(reply, name) for name in COLUMNS}
-    tensors = {**reply.message, **{name: value for name, value in columns.items() if value is not None}}
+    tensors = {
+        **reply.message,
+        **{name: value for name, value in columns.items() if value is not None},
+    }
     return tuple(_described(name, tensors[name]) for name in sorted(tensors))
 
 
@@ -194,7 +197,9 @@ def _gathered(
     aid: Aid | None,
 ) -> Any:
     """The cohort that `aggregate` sees: of rows or, behind a stage that sums, of sums."""
-    messages = {name: stacked([reply.message[name] for reply in replies]) for name in replies[0].message}
+    messages = {
+        name: stacked([reply.message[name] for reply in replies]) for name in replies[0].message
+    }
     ids = tuple(reply.client for reply in replies)
     if run.wire and run.wire[-1].summed:
         sums = _received_sums(run.wire, messages)
@@ -235,13 +240,19 @@ def _received_sums(stages: Sequence[Stage], messages: Rows) -> Rows:
     *readable, last = stages
     sums = last.server(last.add(messages))
     means = {name: rows for name, rows in sums.items() if not name.startswith(TOTAL)}
-    totals = {name.removeprefix(TOTAL): rows for name, rows in sums.items() if name.startswith(TOTAL)}
+    totals = {
+        name.removeprefix(TOTAL): rows for name, rows in sums.items() if name.startswith(TOTAL)
+    }
     plain_sums = {TOTAL + name: rows for name, rows in _received(readable, totals).items()}
     return {**_received(readable, means), **plain_sums}
 
 
 def _with_nothing(
-    run: HorizontalRun, state: ServerState, messages: Rows, columns: list[Tensor], missing: Mapping[int, int]
+    run: HorizontalRun,
+    state: ServerState,
+    messages: Rows,
+    columns: list[Tensor],
+    missing: Mapping[int, int],
 ) -> tuple[Rows, list[Tensor]]:
     """The messages, samples, steps and losses, with rows for clients that did not reply: they change nothing.
 
@@ -278,7 +289,9 @@ def _mean_buffers(cohort: Cohort | SummedCohort, like: Rows) -> Rows:
 
 def _check_server(run: HorizontalRun, server: Any, x: Tensor) -> None:
     if not isinstance(server, Mapping) or getattr(server.get("x"), "shape", None) != x.shape:
-        raise StudyError(f"{run.algorithm.name}.aggregate must return the server's state, with x of {len(x)}")
+        raise StudyError(
+            f"{run.algorithm.name}.aggregate must return the server's state, with x of {len(x)}"
+        )
 
 
 def _is_finite(state: ServerState) -> bool:

@@ -35,11 +35,15 @@ class ServerData:
 
         def losses_of(dx: Tensor, size: int) -> Tensor:
             draw = generator(self.run.seed, "server loss", state.round)
-            index = torch.randperm(len(self.sample.y), generator=draw)[:size].to(self.sample.y.device)
+            index = torch.randperm(len(self.sample.y), generator=draw)[:size].to(
+                self.sample.y.device
+            )
             judged = Samples(self.sample.features(index), self.sample.y[index])
             means = []
             for row in dx:  # one model at a time: rows may be many and models large
-                (losses, _), *_ = self.trainer.test([(state.server["x"] + row, state.buffers)], judged)
+                (losses, _), *_ = self.trainer.test(
+                    [(state.server["x"] + row, state.buffers)], judged
+                )
                 means.append(losses.mean())
             return torch.stack(means)[:, None].to(dx)
 
@@ -47,7 +51,9 @@ class ServerData:
 
     def pretrained(self, x: Tensor, buffers: Rows) -> tuple[Tensor, Rows]:
         """The initial model (P,) after passes over the public data."""
-        return self._fitted("pre-training", self.run.pretraining, ServerState({"x": x}, buffers), self._public)
+        return self._fitted(
+            "pre-training", self.run.pretraining, ServerState({"x": x}, buffers), self._public
+        )
 
     def distil(self, before: ServerState, after: ServerState, cohort: Cohort) -> ServerState:
         """Draws the new global model towards the clients' mean prediction on the public data, which needs no labels.
@@ -56,7 +62,9 @@ class ServerData:
         """
         inputs, teachers = self._public.x, torch.zeros(())
         for k, dx in enumerate(cohort.messages["dx"]):  # one model at a time
-            entries = {name: cohort.messages[name][k] for name in BUFFERS if name in cohort.messages}
+            entries = {
+                name: cohort.messages[name][k] for name in BUFFERS if name in cohort.messages
+            }
             buffers = unpack(entries, after.buffers)
             answers = self.trainer.outputs(before.server["x"] + dx, buffers, inputs)
             teachers = teachers.to(answers) + answers / len(cohort.ids)
@@ -70,10 +78,16 @@ class ServerData:
     def _public(self) -> Samples:
         return self.sample if self.public is None else self.public
 
-    def _fitted(self, name: str, epochs: int, state: ServerState, data: Samples) -> tuple[Tensor, Rows]:
+    def _fitted(
+        self, name: str, epochs: int, state: ServerState, data: Samples
+    ) -> tuple[Tensor, Rows]:
         run, trainer = self.run, self.trainer.on(data)
         everything = torch.arange(len(data.y))
         order = torch.Generator().manual_seed(derive(run.seed, name, state.round))
-        batches = trainer.plan(PLAIN_PASSES, everything, epochs, run.batch_size_of(0), order)
+        batches = trainer.draw_batches(
+            PLAIN_PASSES, everything, epochs, run.batch_size_of(0), order
+        )
         seed = derive(run.seed, name, 0, state.round)
-        return fit(run, state.round, (state.server["x"][None], state.buffers), batches, trainer, seed)
+        return fit(
+            run, state.round, (state.server["x"][None], state.buffers), batches, trainer, seed
+        )

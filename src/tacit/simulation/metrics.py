@@ -15,8 +15,8 @@ from tacit.core.rows import Rows
 from tacit.data.dataset import Dataset
 from tacit.rounds.client import Figures, personal_model
 from tacit.rounds.server import broadcast
-from tacit.simulation.state import Pool, RunState
-from tacit.study.tested import tested_clients
+from tacit.simulation.state import GroupSamples, RunState
+from tacit.study.tested_clients import tested_clients
 from tacit.training.batches import Samples
 from tacit.training.row_trainer import RowTrainer
 
@@ -62,7 +62,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Tested:
+class TestFigures:
     """A run's global model on the test set, and on the local tests of some clients."""
 
     whole: Answers
@@ -70,22 +70,31 @@ class Tested:
     central: list[Answers]
 
 
-def test_runs(trainer: RowTrainer, pool: Pool, cohorts: Sequence[tuple[RunState, Sequence[int]]]) -> list[Tested]:
+def test_runs(
+    trainer: RowTrainer, pool: GroupSamples, cohorts: Sequence[tuple[RunState, Sequence[int]]]
+) -> list[TestFigures]:
     """Tests the global models of these runs, given the clients chosen for the round."""
     models = [(state.server["x"], state.buffers) for state, _ in cohorts]
     whole = trainer.test(models, pool.test)
     clients = [tested_clients(state.run, chosen) for state, chosen in cohorts]
-    shards = [[state.test[client] for client in some] for (state, _), some in zip(cohorts, clients, strict=True)]
-    local = trainer.test(models, pool.train, [torch.cat(some) if some else NOBODY for some in shards])
+    shards = [
+        [state.test[client] for client in some]
+        for (state, _), some in zip(cohorts, clients, strict=True)
+    ]
+    local = trainer.test(
+        models, pool.train, [torch.cat(some) if some else NOBODY for some in shards]
+    )
     tested = []
     for run, (losses, hits) in enumerate(local):
         sizes = [len(shard) for shard in shards[run]]
         central = list(zip(losses.split(sizes), hits.split(sizes), strict=True))
-        tested.append(Tested(whole[run], clients[run], central))
+        tested.append(TestFigures(whole[run], clients[run], central))
     return tested
 
 
-def global_metrics(trainer: RowTrainer, pool: Pool, score: Score, state: RunState, tested: Tested) -> dict[str, Any]:
+def global_metrics(
+    trainer: RowTrainer, pool: GroupSamples, score: Score, state: RunState, tested: TestFigures
+) -> dict[str, Any]:
     """Loss and score of the global model on the test set, and how often an attack succeeds."""
     losses, hits = tested.whole
     metrics: dict[str, Any] = {"loss": _mean(losses), **score.whole(_mean(hits))}
@@ -99,7 +108,12 @@ def global_metrics(trainer: RowTrainer, pool: Pool, score: Score, state: RunStat
 
 
 def local_metrics(
-    trainer: RowTrainer, pool: Pool, score: Score, state: RunState, worked: Work, tested: Tested
+    trainer: RowTrainer,
+    pool: GroupSamples,
+    score: Score,
+    state: RunState,
+    worked: Work,
+    tested: TestFigures,
 ) -> dict[str, Any]:
     """The tested clients' metrics: on training samples as they worked through them, on their local tests afterwards.
 
@@ -113,7 +127,9 @@ def local_metrics(
     own = central
     if state.status == "running" and state.run.is_personal:
         own = _personal_tests(trainer, pool, score, state, tested.clients)
-    return client_metrics(score, state, worked, list(zip(tested.clients, own, central, strict=True)))
+    return client_metrics(
+        score, state, worked, list(zip(tested.clients, own, central, strict=True))
+    )
 
 
 def client_metrics(
@@ -122,7 +138,9 @@ def client_metrics(
     """The clients' metrics, given each one's test with the model it uses and with the global one."""
     clients = []
     for client, (loss, value), (_, central) in tests:
-        clients.append(_client_record(score, state, client, worked.get(client), (loss, value, central)))
+        clients.append(
+            _client_record(score, state, client, worked.get(client), (loss, value, central))
+        )
     values = _honest_scores(state, [(client, own) for client, own, _ in tests])
     central_values = _honest_scores(state, [(client, central) for client, _, central in tests])
     with np.errstate(over="ignore"):  # of a model about to diverge
@@ -161,7 +179,9 @@ def _client_record(
     return record
 
 
-def _personal_tests(trainer: RowTrainer, pool: Pool, score: Score, state: RunState, clients: Sequence[int]) -> Tests:
+def _personal_tests(
+    trainer: RowTrainer, pool: GroupSamples, score: Score, state: RunState, clients: Sequence[int]
+) -> Tests:
     """Each client's own model on its local test."""
     models = [client_model(trainer, state, client) for client in clients]
     figures = trainer.test(models, pool.train, [state.test[client] for client in clients])
@@ -171,7 +191,7 @@ def _personal_tests(trainer: RowTrainer, pool: Pool, score: Score, state: RunSta
 def client_model(trainer: RowTrainer, state: RunState, client: int) -> tuple[Tensor, Rows]:
     """The model that a client uses itself, and its buffers."""
     sent = broadcast(state.run, state.server, client)
-    return personal_model(state.seat(client), sent, state.buffers, trainer)
+    return personal_model(state.participant(client), sent, state.buffers, trainer)
 
 
 def _honest_scores(state: RunState, tests: Sequence[tuple[int, Test]]) -> list[float]:

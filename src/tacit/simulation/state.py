@@ -19,12 +19,12 @@ from tacit.data.partition import Partition, add_noise
 from tacit.data.shards import Shards
 from tacit.federated.algorithm import Server
 from tacit.rounds import memories
-from tacit.rounds.client import Memory, Seat, remembered
+from tacit.rounds.client import Memory, Participant, remembered
 from tacit.rounds.server import ServerState
-from tacit.study.division import try_out
 from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.study.portrait import division_key
 from tacit.study.run import Run
+from tacit.study.study_data import try_out
 from tacit.training.batches import Samples
 
 SAVED = ("server", "buffers", "round", "status", "best", "stale")
@@ -32,13 +32,15 @@ MEMORIES = ("memory", "wire_memory")  # saved too
 
 
 @dataclass(eq=False)
-class Progress:
+class RunProgress:
     """How far a run has come."""
 
     id: str
     run: Run
     round: int = field(default=0, kw_only=True)
-    status: str = field(default="running", kw_only=True)  # then finished | target | patience | diverged
+    status: str = field(
+        default="running", kw_only=True
+    )  # then finished | target | patience | diverged
     best: float = field(default=-math.inf, kw_only=True)  # score so far
     stale: int = field(default=0, kw_only=True)  # rounds since the best one
     seconds: float = field(default=0.0, kw_only=True)  # of the current round
@@ -59,7 +61,7 @@ class Progress:
 
 
 @dataclass(eq=False)
-class RunState(Progress):
+class RunState(RunProgress):
     """One run. Only the engine changes it, and only between rounds."""
 
     run: HorizontalRun
@@ -71,8 +73,12 @@ class RunState(Progress):
     buffers: Rows
     attackers: frozenset[int] = frozenset()
     memory: memories.Memories = field(default_factory=dict)
-    wire_memory: memories.Memories = field(default_factory=dict)  # "0 dx" is the first stage's for entry dx
-    folder: Path | None = None  # for memories that are too many to hold; without one, a temporary file is used
+    wire_memory: memories.Memories = field(
+        default_factory=dict
+    )  # "0 dx" is the first stage's for entry dx
+    folder: Path | None = (
+        None  # for memories that are too many to hold; without one, a temporary file is used
+    )
 
     def saved(self, *, whole: bool = False) -> dict[str, Any]:
         """What a checkpoint keeps; the rest follows from the run.
@@ -93,15 +99,17 @@ class RunState(Progress):
         """What the server's half of a round starts from."""
         return ServerState(self.server, self.buffers, self.round)
 
-    def seat(self, client: int, own_start: Tensor | None = None) -> Seat:
+    def participant(self, client: int, own_start: Tensor | None = None) -> Participant:
         """The client's place in this round."""
         memory = Memory(self.memory.get(client, {}), {})
-        return Seat(self.run, client, self.round, self.train[client], self.initial, memory, own_start)
+        return Participant(
+            self.run, client, self.round, self.train[client], self.initial, memory, own_start
+        )
 
     def recall(self, client: int) -> Memory:
         """All that the client remembers, as it was after its last accepted reply, or new."""
         wire = self.wire_memory.get(client, {}) if self.run.wire else {}
-        return replace(remembered(self.seat(client)), wire=wire)
+        return replace(remembered(self.participant(client)), wire=wire)
 
     def remember(self, kept: Mapping[int, Memory]) -> None:
         """Keeps the next memories of the clients whose replies were accepted."""
@@ -113,7 +121,9 @@ class RunState(Progress):
     @property
     def stores(self) -> list[memories.Stored]:
         """The memories that are in files."""
-        return [part for part in (self.memory, self.wire_memory) if isinstance(part, memories.Stored)]
+        return [
+            part for part in (self.memory, self.wire_memory) if isinstance(part, memories.Stored)
+        ]
 
     def _shelf(self, name: str) -> memories.Shelf:
         path = self.folder / f"{self.id}-{name}.bin" if self.folder else None
@@ -121,7 +131,7 @@ class RunState(Progress):
 
 
 @dataclass(frozen=True)
-class Pool:
+class GroupSamples:
     """The samples of all runs of a group: the data set, a copy for each kind of noise on it, and attackers' samples."""
 
     train: Samples
@@ -150,14 +160,18 @@ class _Gathering:
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
         self.x, self.y = [dataset.x], [dataset.y]
-        self.noisy: dict[str, int] = {}  # which samples have a run's noise on them; runs with the same noise share them
+        self.noisy: dict[
+            str, int
+        ] = {}  # which samples have a run's noise on them; runs with the same noise share them
 
     def seen_by(self, run: HorizontalRun, partition: Partition, key: str) -> int:
         """The number of the samples that this run's clients see: the data set itself, or a copy with noise."""
         if not partition.noise.any():
             return 0
         if key not in self.noisy:
-            self.noisy[key] = self._add(add_noise(self.dataset.x, partition, run.seed), self.dataset.y)
+            self.noisy[key] = self._add(
+                add_noise(self.dataset.x, partition, run.seed), self.dataset.y
+            )
         return self.noisy[key]
 
     def poisoned(
@@ -168,7 +182,9 @@ class _Gathering:
         for client in attackers if run.attackers.poisons else ():
             shard = partition.train[client]
             draw = generator(run.seed, "poison", client)
-            changed = run.attackers.poison(self.x[seen][shard], self.y[seen][shard], self.dataset.classes, draw)
+            changed = run.attackers.poison(
+                self.x[seen][shard], self.y[seen][shard], self.dataset.classes, draw
+            )
             start = self.offset(self._add(*changed))
             places[client] = torch.arange(start, start + len(shard))
         return places
@@ -191,7 +207,7 @@ def prepare(
     dataset: Dataset,
     device: torch.device,
     partitions: Mapping[str, Partition] | None = None,
-) -> tuple[Pool, nn.Module, list[RunState]]:
+) -> tuple[GroupSamples, nn.Module, list[RunState]]:
     """The states of a group's runs, over one pool of samples; the module serves as a mould.
 
     `partitions` are divisions of the data that are known already, by `division_key`.
@@ -204,18 +220,23 @@ def prepare(
         partition = divided[key]
         seen = gathering.seen_by(run, partition, key)
         offset = gathering.offset(seen)
-        train, test = (side.on(torch.device("cpu"), offset) for side in (partition.train, partition.test))
+        train, test = (
+            side.on(torch.device("cpu"), offset) for side in (partition.train, partition.test)
+        )
         attackers = run.attackers.who(run.clients, run.seed) if run.attackers.count else ()
         if poisoned := gathering.poisoned(run, partition, seen, attackers):
             train = train.replaced(poisoned)
         sample = torch.from_numpy(partition.server).to(device)
         state = _start(id, run, module.to(device, dataset.x.dtype), (train, test, sample))
         states.append(replace(state, attackers=frozenset(attackers)))
-    return Pool(gathering.joined(), Samples(dataset.test_x, dataset.test_y)), module, states
+    return GroupSamples(gathering.joined(), Samples(dataset.test_x, dataset.test_y)), module, states
 
 
 def _start(
-    id: str, run: HorizontalRun, module: nn.Module, samples: tuple[Shards[Tensor], Shards[Tensor], Tensor]
+    id: str,
+    run: HorizontalRun,
+    module: nn.Module,
+    samples: tuple[Shards[Tensor], Shards[Tensor], Tensor],
 ) -> RunState:
     layout = Layout.of(module)
     x = layout.flatten(module)
@@ -226,4 +247,8 @@ def _start(
 def _to(value: Any, device: torch.device) -> Any:
     if isinstance(value, Tensor):
         return value.to(device)
-    return {key: _to(item, device) for key, item in value.items()} if isinstance(value, dict) else value
+    return (
+        {key: _to(item, device) for key, item in value.items()}
+        if isinstance(value, dict)
+        else value
+    )

@@ -17,24 +17,39 @@ def read_settings(path: Path) -> dict[str, Any]:
     try:
         found = parse(path.read_text(encoding="utf-8"))
     except IsADirectoryError:
-        resumable = f", or go on with it: tacit run --resume {path}" if (path / "study.yaml").exists() else ""
-        raise StudyError(f"cannot read the study {path}: it is a folder; name the file in it{resumable}") from None
+        resumable = (
+            f", or go on with it: tacit run --resume {path}"
+            if (path / "study.yaml").exists()
+            else ""
+        )
+        raise StudyError(
+            f"cannot read the study {path}: it is a folder; name the file in it{resumable}"
+        ) from None
     except OSError as error:
-        hint = "; tacit new writes one to start from" if isinstance(error, FileNotFoundError) else ""
+        hint = (
+            "; tacit new writes one to start from" if isinstance(error, FileNotFoundError) else ""
+        )
         raise StudyError(f"cannot read the study {path}: {error.strerror}{hint}") from None
     except (UnicodeDecodeError, yaml.reader.ReaderError):
-        raise StudyError(f"cannot read the study {path}: it is not text; expected a YAML file") from None
+        raise StudyError(
+            f"cannot read the study {path}: it is not text; expected a YAML file"
+        ) from None
     except RecursionError:
         raise StudyError(f"{path} is nested too deeply for a study") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2024-13-45
         raise StudyError(f"{path} is not valid YAML: {reason(error)}") from None
     if found is None:
-        raise StudyError(f"{path} is empty; expected settings such as 'algorithm: fedavg' (tacit new writes them)")
+        raise StudyError(
+            f"{path} is empty; expected settings such as 'algorithm: fedavg' (tacit new writes them)"
+        )
     if not isinstance(found, dict):
-        raise StudyError(f"{path}: expected settings such as 'algorithm: fedavg', got {_kind(found)} {shown(found)}")
+        raise StudyError(
+            f"{path}: expected settings such as 'algorithm: fedavg', got {_kind(found)} {shown(found)}"
+        )
     settings = {str(key): value for key, value in found.items()}
     return {
-        key: _beside(value, path.parent) if key in ("dataset", "public") else value for key, value in settings.items()
+        key: _beside(value, path.parent) if key in ("dataset", "public") else value
+        for key, value in settings.items()
     }
 
 
@@ -52,7 +67,9 @@ def _beside(value: Any, folder: Path) -> Any:
 def _found(path: Any, folder: Path) -> Any:
     if isinstance(path, list):
         return [_found(one, folder) for one in path]
-    elsewhere = isinstance(path, str) and not Path(path).expanduser().exists() and (folder / path).exists()
+    elsewhere = (
+        isinstance(path, str) and not Path(path).expanduser().exists() and (folder / path).exists()
+    )
     return str(folder / path) if elsewhere else path
 
 
@@ -69,4 +86,10 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def _kind(value: Any) -> str:
-    return "a list" if isinstance(value, list) else "the text" if isinstance(value, str) else "the value"
+    return (
+        "a list"
+        if isinstance(value, list)
+        else "the text"
+        if isinstance(value, str)
+        else "the value"
+    )

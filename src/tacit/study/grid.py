@@ -13,7 +13,9 @@ T = TypeVar("T")
 Point = dict[str, Any]
 
 
-def make_points(choices: Mapping[str, Sequence[Any]], make: Callable[..., T], plain: Callable[[Any], Any]) -> list[T]:
+def make_points(
+    choices: Mapping[str, Sequence[Any]], make: Callable[..., T], plain: Callable[[Any], Any]
+) -> list[T]:
     """One object per point of the product of the choices; `plain` turns a choice into what can be shown."""
     made: list[T] = []
     refused: list[tuple[Point, TacitError]] = []
@@ -35,7 +37,9 @@ def call_point(settings: Mapping[str, Any]) -> str:
     'fedplus with combiner krum'
     """
     rest = [f"{key} {value}" for key, value in settings.items() if key != "algorithm"]
-    return " with ".join(part for part in (str(settings.get("algorithm", "")), ", ".join(rest)) if part)
+    return " with ".join(
+        part for part in (str(settings.get("algorithm", "")), ", ".join(rest)) if part
+    )
 
 
 def renamed(error: TacitError, settings: Mapping[str, Any]) -> TacitError:
@@ -48,7 +52,9 @@ def renamed(error: TacitError, settings: Mapping[str, Any]) -> TacitError:
 
 
 def _naming(
-    refused: Sequence[tuple[Point, TacitError]], choices: Mapping[str, Sequence[Any]], plain: Callable[[Any], Any]
+    refused: Sequence[tuple[Point, TacitError]],
+    choices: Mapping[str, Sequence[Any]],
+    plain: Callable[[Any], Any],
 ) -> TacitError:
     """The first refusal, and the settings that all points refused for that reason share and some others do not."""
     first, error = refused[0]
@@ -57,5 +63,7 @@ def _naming(
     for key, values in choices.items():
         texts = [str(plain(value)) for value in values]
         if len({str(plain(point[key])) for point in alike}) < len(set(texts)):
-            guilty[key] = short_values([plain(value) for value in values])[texts.index(str(plain(first[key])))]
+            guilty[key] = short_values([plain(value) for value in values])[
+                texts.index(str(plain(first[key])))
+            ]
     return renamed(error, guilty)

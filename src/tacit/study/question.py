@@ -9,8 +9,8 @@ from typing import Any
 
 from tacit.core.registry import Registered
 from tacit.data.datasets import Source
-from tacit.study.names import label_runs
 from tacit.study.run import Run
+from tacit.study.run_names import label_runs
 from tacit.study.settings import SETTINGS, defaults, value_of
 
 ALWAYS = (
@@ -25,7 +25,14 @@ ALWAYS = (
     "batch_size",
     "seed",
 )
-ELSEWHERE = ("algorithm", "split", "seed", "attackers", "dataset", "clients")  # settings with a place of their own
+ELSEWHERE = (
+    "algorithm",
+    "split",
+    "seed",
+    "attackers",
+    "dataset",
+    "clients",
+)  # settings with a place of their own
 NAMED = 6  # of a longer list the sentence tells the number
 
 
@@ -43,12 +50,23 @@ def ask(runs: Sequence[Run]) -> str:
     varied = [f"{key} {listed([str(label[key]) for label in labels], 'values')}" for key in others]
     data = listed([_data_name(run.dataset) for run in runs], "data sets")
     clients = listed([str(run.clients) for run in runs], "numbers of", last="or")
-    splits = listed(["owner" if run.split.by == "owners" else short(run.split, full=True) for run in runs], "splits")
-    compared = f"do {listed(methods, 'methods')} compare" if len(methods) > 1 else f"well does {methods[0]} learn"
+    splits = listed(
+        ["owner" if run.split.by == "owners" else short(run.split, full=True) for run in runs],
+        "splits",
+    )
+    compared = (
+        f"do {listed(methods, 'methods')} compare"
+        if len(methods) > 1
+        else f"well does {methods[0]} learn"
+    )
     compared += f", with {' and '.join(varied)}," if varied else ""
     attackers = [value_of(run, "attackers") for run in runs]
     lies = [short(one) for one in attackers]
-    attacks = f", with attackers {listed(lies, 'kinds of attack')}" if any(one.count for one in attackers) else ""
+    attacks = (
+        f", with attackers {listed(lies, 'kinds of attack')}"
+        if any(one.count for one in attackers)
+        else ""
+    )
     return f"How {compared} on {data}, divided among {clients} clients by {splits}{attacks}?"
 
 

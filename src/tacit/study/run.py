@@ -28,7 +28,12 @@ from tacit.training.schedules import Schedule
 
 
 def setting(
-    default: Any, about: str, *, after: str | None = None, elsewhere: str | None = None, asks: bool = False
+    default: Any,
+    about: str,
+    *,
+    after: str | None = None,
+    elsewhere: str | None = None,
+    asks: bool = False,
 ) -> Any:
     """A setting of a run: its default, and what it is about.
 
@@ -36,38 +41,74 @@ def setting(
     `elsewhere` is what to tell whoever gives it to a run of another kind. A setting that `asks` may be given to a run
     of any kind: it asks for further runs.
     """
-    return field(metadata={"default": default, "about": about, "after": after, "elsewhere": elsewhere, "asks": asks})
+    return field(
+        metadata={
+            "default": default,
+            "about": about,
+            "after": after,
+            "elsewhere": elsewhere,
+            "asks": asks,
+        }
+    )
 
 
 @dataclass(frozen=True)
 class Run:
     """The settings that every kind has. A kind's `engine` is the file in `tacit/simulation/kinds/` that plays it."""
 
-    dataset: Source = setting("digits", "tacit list datasets; your own: {name: table, path: my.csv, target: column}")
-    model: Model = setting("mlp", "tacit list models; your own: {name: module, path: package.module:Class}")
-    split: Split = setting("iid", "how the samples are divided among the clients: tacit list splits")
+    dataset: Source = setting(
+        "digits", "tacit list datasets; your own: {name: table, path: my.csv, target: column}"
+    )
+    model: Model = setting(
+        "mlp", "tacit list models; your own: {name: module, path: package.module:Class}"
+    )
+    split: Split = setting(
+        "iid", "how the samples are divided among the clients: tacit list splits"
+    )
     clients: int = setting(4, "how many organisations take part")
-    optimiser: Optimiser = setting("sgd", "each client's local optimiser, fresh each round: tacit list optimisers")
-    schedule: Schedule = setting("constant", "the learning rate from round to round: tacit list schedules")
+    optimiser: Optimiser = setting(
+        "sgd", "each client's local optimiser, fresh each round: tacit list optimisers"
+    )
+    schedule: Schedule = setting(
+        "constant", "the learning rate from round to round: tacit list schedules"
+    )
     rounds: int = setting(10, "rounds of communication")
-    local_epochs: int | tuple[int, ...] = setting(1, "passes over its own data per round; [5, 1, 2] is one per client")
-    batch_size: int | tuple[int, ...] | None = setting(32, "per client, or [32, 64, 32]; null is the full batch")
-    sampling: Sampling = setting("epochs", "how the samples of each local step are drawn: tacit list samplings")
-    public: Source | None = setting(None, "a public or synthetic table to learn from; null: the server's samples")
-    initial: Literal["same", "different"] = setting("same", "whether all clients start from the same weights")
+    local_epochs: int | tuple[int, ...] = setting(
+        1, "passes over its own data per round; [5, 1, 2] is one per client"
+    )
+    batch_size: int | tuple[int, ...] | None = setting(
+        32, "per client, or [32, 64, 32]; null is the full batch"
+    )
+    sampling: Sampling = setting(
+        "epochs", "how the samples of each local step are drawn: tacit list samplings"
+    )
+    public: Source | None = setting(
+        None, "a public or synthetic table to learn from; null: the server's samples"
+    )
+    initial: Literal["same", "different"] = setting(
+        "same", "whether all clients start from the same weights"
+    )
     local_test: float = setting(0.1, "the share of its samples that a client keeps to test on")
     server_samples: int = setting(0, "samples set aside for the server before the split")
-    target_accuracy: float | None = setting(None, "stop once the global test accuracy, or R2, is this good")
-    patience: int | None = setting(None, "stop after this many rounds without a better global test accuracy, or R2")
+    target_accuracy: float | None = setting(
+        None, "stop once the global test accuracy, or R2, is this good"
+    )
+    patience: int | None = setting(
+        None, "stop after this many rounds without a better global test accuracy, or R2"
+    )
     seed: int = setting(0, "everything random follows from it")
 
     kinds: ClassVar[dict[str, type[Run]]] = {}
     kind: ClassVar[str]
     engine: ClassVar[str]
-    is_reference: ClassVar[bool] = False  # others are compared with it: it has no clients to speak of
+    is_reference: ClassVar[bool] = (
+        False  # others are compared with it: it has no clients to speak of
+    )
     method_setting: ClassVar[str] = "algorithm"  # what labels and tables call the run by
     label: ClassVar[Mapping[str, str]] = {}  # what a label says in place of these settings
-    replaces: ClassVar[frozenset[str]] = frozenset()  # settings of other kinds that may be given, and do not count
+    replaces: ClassVar[frozenset[str]] = (
+        frozenset()
+    )  # settings of other kinds that may be given, and do not count
 
     def __init_subclass__(cls, kind: str, engine: str | None = None) -> None:
         super().__init_subclass__()
@@ -99,7 +140,9 @@ class Run:
             _check_each(name, getattr(self, name), self.clients)
         check_share("local_test", self.local_test)
         if self.target_accuracy is not None and not 0 < self.target_accuracy <= 1:
-            raise StudyError(f"target_accuracy: expected a share above 0 and up to 1, got {self.target_accuracy}")
+            raise StudyError(
+                f"target_accuracy: expected a share above 0 and up to 1, got {self.target_accuracy}"
+            )
         if self.patience is not None and self.patience < 1:
             raise StudyError(f"patience: expected 1 or more, got {self.patience}")
 
@@ -123,7 +166,9 @@ class Run:
         """What makes sense, but may not do what its author expects."""
         texts = []
         if self.public is not None and not self.uses_public:
-            texts.append("public data are named, and neither pretraining nor distillation uses them")
+            texts.append(
+                "public data are named, and neither pretraining nor distillation uses them"
+            )
         owned = isinstance(self.dataset, Table) and self.dataset.client
         if owned and self.split.by != "owners" and not self.is_reference:
             texts.append(
@@ -231,7 +276,9 @@ def leaves_one_over(samples: int, batch_size: int) -> bool:
 def _check_each(name: str, value: int | tuple[int, ...] | None, clients: int) -> None:
     """Checks a number that may be one for each client."""
     if isinstance(value, tuple) and len(value) != clients:
-        raise StudyError(f"{name}: expected one value for each of {clients} clients, got {list(value)}")
+        raise StudyError(
+            f"{name}: expected one value for each of {clients} clients, got {list(value)}"
+        )
     if value is None:
         return
     least = min(value) if isinstance(value, tuple) else value

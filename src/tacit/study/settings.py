@@ -40,7 +40,9 @@ def _in_order(kinds: Sequence[type[Run]]) -> dict[str, Field[Any]]:
     return {name: settings[name] for name in order}
 
 
-def _joined(kinds: Sequence[type[Run]], of_kind: Callable[[type[Run]], dict[str, Any]]) -> dict[str, Any]:
+def _joined(
+    kinds: Sequence[type[Run]], of_kind: Callable[[type[Run]], dict[str, Any]]
+) -> dict[str, Any]:
     """What each kind says of its settings, in the order of a study's."""
     known: dict[str, Any] = {}
     for kind in kinds:
@@ -52,7 +54,9 @@ KINDS = known_kinds()
 SETTINGS = _in_order(KINDS)
 TYPES = _joined(KINDS, types_of)
 METHODS = frozenset(kind.method_setting for kind in KINDS)  # one of them names a run
-SETTING_FAMILIES = {name: family for name, kind in TYPES.items() if (family := family_of(kind)[0]) is not None}
+SETTING_FAMILIES = {
+    name: family for name, kind in TYPES.items() if (family := family_of(kind)[0]) is not None
+}
 
 
 def expand_runs(choices: Mapping[str, Sequence[Any]]) -> list[Run]:

@@ -41,7 +41,9 @@ class Study:
     def __init__(self, /, name: str = "study", **settings: Any) -> None:
         check_names(settings, SETTINGS, "a study")
         if not isinstance(name, str) or not name.strip(" .") or "/" in name:
-            raise StudyError(f"name: expected a word that can be a folder's name, got {shown(name)}")
+            raise StudyError(
+                f"name: expected a word that can be a folder's name, got {shown(name)}"
+            )
         self.name = name
         if "model" in settings:
             settings["model"] = _name_models(settings["model"])
@@ -49,7 +51,9 @@ class Study:
         try:
             self.settings = {key: native(value) for key, value in given.items()}
             with own_code():
-                self._choices = {key: expand(value, TYPES[key], key) for key, value in self.settings.items()}
+                self._choices = {
+                    key: expand(value, TYPES[key], key) for key, value in self.settings.items()
+                }
                 self._runs = expand_runs(self._choices)  # what makes no sense is said at once
         except RecursionError:
             raise StudyError("a setting of the study holds itself; write it out") from None
@@ -70,7 +74,9 @@ class Study:
         if isinstance(given, Mapping):
             return cls(**{str(key): value for key, value in given.items()})
         if not isinstance(given, str | Path):
-            raise StudyError(f"expected a study, its file or a dict of its settings, got {shown(given)}")
+            raise StudyError(
+                f"expected a study, its file or a dict of its settings, got {shown(given)}"
+            )
         return cls.from_file(given)
 
     def runs(self) -> list[Run]:
@@ -98,11 +104,17 @@ class Study:
         varied, same = varied_and_same(self._runs)
         rows = [(key, f"<b>{html.escape(text)}</b>") for key, text in varied]
         rows += [(key, html.escape(text)) for key, text in same]
-        cells = "".join(f"<tr><th style='text-align:left'>{key}</th><td>{text}</td></tr>" for key, text in rows)
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{key}</th><td>{text}</td></tr>" for key, text in rows
+        )
         return f"<p><b>{html.escape(self.question())}</b></p><table>{cells}</table>"
 
     def __repr__(self) -> str:
-        given = {key: value for key, value in self.settings.items() if value != SETTINGS[key].metadata["default"]}
+        given = {
+            key: value
+            for key, value in self.settings.items()
+            if value != SETTINGS[key].metadata["default"]
+        }
         return f"Study({', '.join([repr(self.name), *(f'{key}={plain(value)!r}' for key, value in given.items())])})"
 
 
@@ -130,10 +142,20 @@ def _override(settings: dict[str, Any], key: str, value: Any) -> None:
     if family is None:
         raise StudyError(f"{key}: {head} has no settings of its own; give it whole, {head}=...")
     if "." in inner:
-        raise StudyError(f"{key}: expected one dot, as in optimiser.lr; give {head} whole, {head}={{...}}")
+        raise StudyError(
+            f"{key}: expected one dot, as in optimiser.lr; give {head} whole, {head}={{...}}"
+        )
     if isinstance(spec, list) or spec is None or (isinstance(spec, dict) and set(spec) == {"grid"}):
-        kind = "a list of stages" if several else "a list in this study" if spec else "nothing in this study"
-        raise StudyError(f"{key}: {head} is {kind}; give it whole, {head}={_example(family, spec, inner, value)}")
+        kind = (
+            "a list of stages"
+            if several
+            else "a list in this study"
+            if spec
+            else "nothing in this study"
+        )
+        raise StudyError(
+            f"{key}: {head} is {kind}; give it whole, {head}={_example(family, spec, inner, value)}"
+        )
     spec = {family.key: spec} if not isinstance(spec, dict) else dict(spec)
     settings[head] = {**spec, inner: value}
 

@@ -12,7 +12,12 @@ from tacit.core.registry import Registered
 
 def short_values(values: list[Any]) -> list[Any]:
     """`fedprox(mu=0.1)`: a name with the fields in which values of that name differ. Plain values stay as they are."""
-    specs = [part for value in values for part in (value if isinstance(value, list) else [value]) if _name(part)]
+    specs = [
+        part
+        for value in values
+        for part in (value if isinstance(value, list) else [value])
+        if _name(part)
+    ]
 
     def short(value: Any) -> Any:
         if isinstance(value, list) and all(_name(part) for part in value):

@@ -19,18 +19,26 @@ def expand(value: Any, annotation: Any, where: str) -> list[Any]:
     """The values that a setting takes in the grid."""
     if isinstance(value, Mapping) and set(value) == {"grid"}:
         if not isinstance(value["grid"], list | tuple) or not value["grid"]:
-            raise StudyError(f"{where}: expected {{grid: [first, second, ...]}}, got {shown(value['grid'])}")
+            raise StudyError(
+                f"{where}: expected {{grid: [first, second, ...]}}, got {shown(value['grid'])}"
+            )
         return [item for part in value["grid"] for item in expand(part, annotation, where)]
-    if get_origin(annotation) is Mapping and isinstance(value, Mapping):  # a model's arguments: grids inside them
+    if get_origin(annotation) is Mapping and isinstance(
+        value, Mapping
+    ):  # a model's arguments: grids inside them
         choices = [expand(item, Any, f"{where}.{key}") for key, item in value.items()]
         return [dict(zip(value, point, strict=True)) for point in itertools.product(*choices)]
     family, several = family_of(annotation)
     if several:  # a list is one value: stages that a message goes through
         if value is None or value in ("none", "null", ""):
-            raise StudyError(f"{where}: expected a list, got {shown(value)}; for no {where}, use [], an empty list")
+            raise StudyError(
+                f"{where}: expected a list, got {shown(value)}; for no {where}, use [], an empty list"
+            )
         parts = value if isinstance(value, list | tuple) else [value]
         if any(isinstance(part, list | tuple) for part in parts):
-            raise StudyError(f"{where}: a list is one {where} of several stages; to vary it, use {{grid: [...]}}")
+            raise StudyError(
+                f"{where}: a list is one {where} of several stages; to vary it, use {{grid: [...]}}"
+            )
         return list(itertools.product(*(expand(part, family, where) for part in parts)))
     if isinstance(value, list | tuple) and annotation is not Any and not takes_list(annotation):
         if not value:
@@ -62,19 +70,31 @@ def defaults_of(kind: type) -> dict[str, Any]:
 def _types_of(kind: Any) -> dict[str, Any]:
     types = field_types(kind)
     optional = {item.name for item in fields(kind) if item.metadata["default"] is None}
-    return {name: annotation | None if name in optional else annotation for name, annotation in types.items()}
+    return {
+        name: annotation | None if name in optional else annotation
+        for name, annotation in types.items()
+    }
 
 
 @cache
 def _defaults_of(kind: Any) -> dict[str, Any]:
     types = types_of(kind)
-    return {item.name: expand(item.metadata["default"], types[item.name], item.name)[0] for item in fields(kind)}
+    return {
+        item.name: expand(item.metadata["default"], types[item.name], item.name)[0]
+        for item in fields(kind)
+    }
 
 
 def _expand_spec(spec: Any, family: type[Registered]) -> list[Any]:
     """Grids inside `{name: fedprox, mu: [0.1, 1]}`."""
-    if isinstance(spec, Mapping) and isinstance(spec.get(family.key), list):  # {kind: [sign_flip, gaussian], count: 4}
-        return [one for name in spec[family.key] for one in _expand_spec({**spec, family.key: name}, family)]
+    if isinstance(spec, Mapping) and isinstance(
+        spec.get(family.key), list
+    ):  # {kind: [sign_flip, gaussian], count: 4}
+        return [
+            one
+            for name in spec[family.key]
+            for one in _expand_spec({**spec, family.key: name}, family)
+        ]
     if not isinstance(spec, Mapping) or not isinstance(spec.get(family.key), str):
         return [spec]
     name = spec[family.key]
@@ -82,7 +102,10 @@ def _expand_spec(spec: Any, family: type[Registered]) -> list[Any]:
     keys = [key for key in spec if key != family.key]
     family.check_settings(name, {key: spec[key] for key in keys})
     choices = [expand(spec[key], types[key], f"{name}.{key}") for key in keys]
-    return [{family.key: name, **dict(zip(keys, point, strict=True))} for point in itertools.product(*choices)]
+    return [
+        {family.key: name, **dict(zip(keys, point, strict=True))}
+        for point in itertools.product(*choices)
+    ]
 
 
 def native(value: Any) -> Any:

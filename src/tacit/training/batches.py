@@ -15,7 +15,7 @@ Counts = tuple[int, ...] | Tensor
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedBatches:
     """A plan as one matrix, its batches padded to the longest; of step s, the first `counts[s]` are real."""
 
     index: Tensor  # (steps, B)
@@ -24,12 +24,12 @@ class Packed:
     def __len__(self) -> int:
         return len(self.index)
 
-    def first(self, steps: int) -> Packed:
-        return Packed(self.index[:steps], self.counts[:steps])
+    def first(self, steps: int) -> PackedBatches:
+        return PackedBatches(self.index[:steps], self.counts[:steps])
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedBatches:
     """A plan as one index tensor per step, where nothing is padded."""
 
     steps: Plan
@@ -37,11 +37,11 @@ class Listed:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def first(self, steps: int) -> Listed:
-        return Listed(self.steps[:steps])
+    def first(self, steps: int) -> ListedBatches:
+        return ListedBatches(self.steps[:steps])
 
 
-Batches = Packed | Listed  # of one row, in the form that its trainer wants
+Batches = PackedBatches | ListedBatches  # of one row, in the form that its trainer wants
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,9 @@ class Samples:
         found = self.x[index]
         if self.x.dtype != torch.uint8:
             return found
-        pixels = found.float() / torch.full((), self.scale, device=found.device)  # by a tensor: a true division
+        pixels = found.float() / torch.full(
+            (), self.scale, device=found.device
+        )  # by a tensor: a true division
         return (pixels - 0.5) * 2 if self.signed else pixels
 
     def features(self, index: Tensor | slice) -> Tensor:
@@ -100,7 +102,11 @@ class Batch:
 
     def column(self, device: torch.device) -> Tensor:
         """The counts as a column. # (K, 1)"""
-        return (self.counts if isinstance(self.counts, Tensor) else torch.tensor(self.counts, device=device))[:, None]
+        return (
+            self.counts
+            if isinstance(self.counts, Tensor)
+            else torch.tensor(self.counts, device=device)
+        )[:, None]
 
     def row(self, k: int) -> tuple[Tensor, Tensor]:
         """Row k's real samples."""
@@ -108,10 +114,12 @@ class Batch:
         return (x, y) if count == len(y) else (x[:count], y[:count])
 
 
-def plan_epochs(samples: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator) -> Plan:
+def epoch_batches(
+    samples: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
+) -> Plan:
     """Shuffled passes over `samples`, cut into batches; the last, short one of a pass is kept. None: one full batch.
 
-    >>> plan = plan_epochs(torch.arange(5), 2, 2, torch.Generator().manual_seed(0))
+    >>> plan = epoch_batches(torch.arange(5), 2, 2, torch.Generator().manual_seed(0))
     >>> [len(batch) for batch in plan]
     [2, 2, 1, 2, 2, 1]
     """
@@ -121,35 +129,45 @@ def plan_epochs(samples: Tensor, epochs: int, batch_size: int | None, generator:
     return tuple(batch for order in passes for batch in order.split(batch_size or len(order)))
 
 
-def pack_epochs(samples: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator) -> Packed:
-    """The same plan as `plan_epochs` makes, in one matrix.
+def pack_epoch_batches(
+    samples: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
+) -> PackedBatches:
+    """The same plan as `epoch_batches` makes, in one matrix.
 
-    >>> plan = pack_epochs(torch.arange(5), 2, 2, torch.Generator().manual_seed(0))
+    >>> plan = pack_epoch_batches(torch.arange(5), 2, 2, torch.Generator().manual_seed(0))
     >>> plan.index.shape, plan.counts.tolist()
     (torch.Size([6, 2]), [2, 2, 1, 2, 2, 1])
     """
     size = min(batch_size or len(samples), max(len(samples), 1))
     over = -len(samples) % size if len(samples) else 0
-    passes = [pad(order, (0, over)).view(-1, size) for order in _passes(samples, epochs, batch_size, generator)]
+    passes = [
+        pad(order, (0, over)).view(-1, size)
+        for order in _passes(samples, epochs, batch_size, generator)
+    ]
     counts = torch.full((sum(map(len, passes)),), size)
     if over:
         counts[len(passes[0]) - 1 :: len(passes[0])] = size - over
-    return Packed(torch.cat(passes) if passes else samples.new_zeros(0, size), counts)
+    return PackedBatches(torch.cat(passes) if passes else samples.new_zeros(0, size), counts)
 
 
-def pack_plan(plan: Plan) -> Packed:
+def pack_batches(plan: Plan) -> PackedBatches:
     """Any plan as one matrix; its batches may be empty.
 
-    >>> pack_plan([torch.tensor([4, 2]), torch.tensor([], dtype=torch.int64)]).counts.tolist()
+    >>> pack_batches([torch.tensor([4, 2]), torch.tensor([], dtype=torch.int64)]).counts.tolist()
     [2, 0]
     """
     lengths = [len(batch) for batch in plan]
     if not any(lengths):
-        return Packed(torch.zeros(len(lengths), 1, dtype=torch.int64), torch.tensor(lengths, dtype=torch.int64))
-    return Packed(pad_sequence(list(plan), batch_first=True), torch.tensor(lengths))
+        return PackedBatches(
+            torch.zeros(len(lengths), 1, dtype=torch.int64),
+            torch.tensor(lengths, dtype=torch.int64),
+        )
+    return PackedBatches(pad_sequence(list(plan), batch_first=True), torch.tensor(lengths))
 
 
-def _passes(samples: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator) -> list[Tensor]:
+def _passes(
+    samples: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
+) -> list[Tensor]:
     if not len(samples):
         return []
     if batch_size is None or batch_size >= len(samples):
@@ -160,7 +178,9 @@ def _passes(samples: Tensor, epochs: int, batch_size: int | None, generator: tor
 def gather(x: Tensor, y: Tensor, rows: Sequence[Tensor]) -> Batch:
     """The samples that each row's index tensor names."""
     counts = tuple(len(row) for row in rows)
-    index = rows[0][None] if len(rows) == 1 else pad_sequence(list(rows), batch_first=True)  # (K, B)
+    index = (
+        rows[0][None] if len(rows) == 1 else pad_sequence(list(rows), batch_first=True)
+    )  # (K, B)
     flat = index.reshape(-1)  # index_select takes a fifth of the time of x[index]
     return Batch(
         x.index_select(0, flat).view(*index.shape, *x.shape[1:]),

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from tacit.core.rows import Rows, head, pick
 from tacit.core.torch_private import copy_each
-from tacit.training.batches import Batch, Packed, Samples
+from tacit.training.batches import Batch, PackedBatches, Samples
 from tacit.training.gradients import GradientFunction, Gradients
 from tacit.training.optimisers import Adam, Optimiser
-from tacit.training.trainer import Block, check_gradient
+from tacit.training.trainer import LoopState, check_gradient
 
 try:
     from tacit.training import kernels
@@ -34,26 +34,32 @@ SPARE = 1.25  # room for rounds with more rows or steps than this one, so that g
 
 
 @dataclass
-class Stage:
+class Workspace:
     """The tensors that graphs know: rows of a block, the round's batches, and the number of the step."""
 
-    block: Block
+    block: LoopState
     plan: Tensor  # (steps, K, B)
     counts: Tensor  # (steps, K)
     step: Tensor  # (1,)
-    graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = field(default_factory=dict)  # by rows and steps
+    graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = field(
+        default_factory=dict
+    )  # by rows and steps
     pool: Any = None  # the memory that they share: only one of them runs at a time
 
 
 class CapturedTrainer:
     """Trains blocks of rows. Without `capture`, as on a CPU, the same steps are taken eagerly."""
 
-    def __init__(self, gradient: GradientFunction, samples: Samples, *, capture: bool = True) -> None:
+    def __init__(
+        self, gradient: GradientFunction, samples: Samples, *, capture: bool = True
+    ) -> None:
         self.gradient, self.samples, self.capture = gradient, samples, capture
         self.why = ""  # steps could not be captured
-        self.stages: dict[Any, Stage] = {}  # by what their blocks are made of: a round's work, fine-tuning
+        self.stages: dict[
+            Any, Workspace
+        ] = {}  # by what their blocks are made of: a round's work, fine-tuning
 
-    def train(self, block: Block, plans: Sequence[Packed]) -> Block:
+    def train(self, block: LoopState, plans: Sequence[PackedBatches]) -> LoopState:
         """Takes every row through its plan."""
         order = sorted(range(len(plans)), key=lambda k: -len(plans[k]))
         lengths = [len(plans[k]) for k in order]
@@ -64,9 +70,11 @@ class CapturedTrainer:
             active = sum(length > done for length in lengths)
             self._advance(stage, active, lengths[active - 1] - done)  # the least work left
             done = lengths[active - 1]
-        return pick(head(stage.block, len(order)), places.argsort())  # a copy: the stage is used again
+        return pick(
+            head(stage.block, len(order)), places.argsort()
+        )  # a copy: the stage is used again
 
-    def _advance(self, stage: Stage, active: int, steps: int) -> None:
+    def _advance(self, stage: Workspace, active: int, steps: int) -> None:
         """So many steps of the first `active` rows."""
         while steps:
             count = UNROLLED if steps >= UNROLLED else 1
@@ -78,7 +86,7 @@ class CapturedTrainer:
                 self._steps(stage, active, count)
             steps -= count
 
-    def _capture(self, stage: Stage, active: int, count: int) -> None:
+    def _capture(self, stage: Workspace, active: int, count: int) -> None:
         """Records the steps; a method that cannot be recorded is run step by step."""
         before = [leaf.clone() for leaf in _leaves([stage.block, stage.step])]
         for _ in range(ATTEMPTS):
@@ -93,9 +101,12 @@ class CapturedTrainer:
                 _copy_leaves(_leaves([stage.block, stage.step]), before)
         self.capture = False
         reason = (self.why.splitlines() or [""])[0]
-        warnings.warn(f"steps cannot be recorded as a CUDA graph and are taken one by one: {reason}", stacklevel=2)
+        warnings.warn(
+            f"steps cannot be recorded as a CUDA graph and are taken one by one: {reason}",
+            stacklevel=2,
+        )
 
-    def _recorded(self, stage: Stage, active: int, count: int) -> torch.cuda.CUDAGraph:
+    def _recorded(self, stage: Workspace, active: int, count: int) -> torch.cuda.CUDAGraph:
         """The steps as a graph, after one to warm up."""
         torch.cuda.synchronize()
         side = torch.cuda.Stream()
@@ -109,12 +120,12 @@ class CapturedTrainer:
         stage.pool = stage.pool or graph.pool()
         return graph
 
-    def _steps(self, stage: Stage, active: int, count: int) -> None:
+    def _steps(self, stage: Workspace, active: int, count: int) -> None:
         for _ in range(count):
             self._step(stage, active)
 
     @torch.no_grad()
-    def _step(self, stage: Stage, active: int) -> None:
+    def _step(self, stage: Workspace, active: int) -> None:
         block = head(stage.block, active)
         batch = take_batch(self.samples, stage, active)
         with torch.enable_grad():
@@ -128,7 +139,7 @@ class CapturedTrainer:
         update(block.work.optimiser, block.w, g, block.work.state)
         stage.step += 1
 
-    def _staged(self, block: Block, plans: Sequence[Packed]) -> Stage:
+    def _staged(self, block: LoopState, plans: Sequence[PackedBatches]) -> Workspace:
         """The stage with this block and these plans on it; a new one if they do not fit on the old one."""
         rows, steps, width = len(plans), len(plans[0]), max(plan.index.shape[1] for plan in plans)
         key = (width, _signature(block))
@@ -136,7 +147,10 @@ class CapturedTrainer:
         if known is None:
             known = self.stages[key] = _make_stage(block, steps, rows, width)
         elif steps > known.counts.shape[0] or rows > known.counts.shape[1]:
-            grown = [max(int(SPARE * new), old) for new, old in zip((steps, rows), known.counts.shape, strict=True)]
+            grown = [
+                max(int(SPARE * new), old)
+                for new, old in zip((steps, rows), known.counts.shape, strict=True)
+            ]
             known = self.stages[key] = _make_stage(block, grown[0], grown[1], width)
         stage = known
         _copy_leaves(_leaves(head(stage.block, rows)), _leaves(block))
@@ -151,7 +165,7 @@ class CapturedTrainer:
         return stage
 
 
-def take_batch(samples: Samples, stage: Stage, active: int) -> Batch:
+def take_batch(samples: Samples, stage: Workspace, active: int) -> Batch:
     """The batches of this step."""
     width = stage.plan.shape[2]
     if not _has_kernels(samples.x) or samples.y.dim() > 1:
@@ -171,7 +185,7 @@ def take_batch(samples: Samples, stage: Stage, active: int) -> Batch:
     return Batch(x, y, counts, samples.packed)
 
 
-def add_to_tally(block: Block, found: Gradients, counts: Tensor) -> None:
+def add_to_tally(block: LoopState, found: Gradients, counts: Tensor) -> None:
     """Counts the step, its loss and its hits, in place."""
     totals = (block.loss, block.hits, block.seen, block.work.steps)
     if _has_kernels(block.w):
@@ -179,19 +193,28 @@ def add_to_tally(block: Block, found: Gradients, counts: Tensor) -> None:
         hits = found.hits.to(block.w.dtype)
         kernels.tally[(-(-rows // 64),)](found.loss, hits, counts, *totals, rows, BLOCK=64)
         return
-    for total, more in zip(totals, (found.loss * counts, found.hits, counts, torch.ones_like(counts)), strict=True):
+    for total, more in zip(
+        totals, (found.loss * counts, found.hits, counts, torch.ones_like(counts)), strict=True
+    ):
         total += more
 
 
 def update(optimiser: Optimiser, w: Tensor, g: Tensor, state: Rows) -> None:
     """The optimiser's step, in place."""
-    if type(optimiser) is Adam and _has_kernels(w) and all(row.stride() == w.stride() for row in (g, state["m"])):
+    if (
+        type(optimiser) is Adam
+        and _has_kernels(w)
+        and all(row.stride() == w.stride() for row in (g, state["m"]))
+    ):
         rows, size = w.shape
         g = g if optimiser.weight_decay is None else g + optimiser.weight_decay * w
         s1, s2 = state["s1"], state["s2"]
-        kernels.adam_counts[(-(-rows // 64),)](s1, s2, optimiser.beta1, optimiser.beta2, rows, BLOCK=64)
+        kernels.adam_counts[(-(-rows // 64),)](
+            s1, s2, optimiser.beta1, optimiser.beta2, rows, BLOCK=64
+        )
         kernels.adam[(-(-size // 1024), rows)](
-            *(w, g, state["m"], state["v"], s1, s2, optimiser.lr, optimiser.eps, w.stride(0), size), BLOCK=1024
+            *(w, g, state["m"], state["v"], s1, s2, optimiser.lr, optimiser.eps, w.stride(0), size),
+            BLOCK=1024,
         )
         return
     new, after = optimiser.update(w, g, state)
@@ -204,12 +227,14 @@ def _has_kernels(x: Tensor) -> bool:
     return kernels is not None and x.is_cuda and x.dtype in (torch.float32, torch.uint8)
 
 
-def _make_stage(block: Block, steps: int, rows: int, width: int) -> Stage:
+def _make_stage(block: LoopState, steps: int, rows: int, width: int) -> Workspace:
     """Room for that many rows and steps; every tensor has memory of its own."""
     device = block.w.device
     plan = torch.zeros(steps, rows, width, dtype=torch.int32, device=device)
     made = _map(lambda leaf: leaf.new_zeros(rows, *leaf.shape[1:]), block)
-    return Stage(made, plan, plan.new_zeros(steps, rows), torch.zeros(1, dtype=torch.int64, device=device))
+    return Workspace(
+        made, plan, plan.new_zeros(steps, rows), torch.zeros(1, dtype=torch.int64, device=device)
+    )
 
 
 def _map(change: Callable[[Tensor], Any], tree: Any) -> Any:

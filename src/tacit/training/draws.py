@@ -28,7 +28,9 @@ MASK = 0xFFFFFFFF
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)  # by which the key grows from round to round
-CACHED = 2**15  # blocks of four words at a time on a CPU, so that what is worked on stays in its cache
+CACHED = (
+    2**15
+)  # blocks of four words at a time on a CPU, so that what is worked on stays in its cache
 AT_ONCE = 2**23  # on a GPU, where only memory is a limit
 
 
@@ -52,7 +54,9 @@ def bits(seeds: Tensor, step: Tensor, size: int, stream: int = 0) -> Tensor:
     return _drawn(lambda words: torch.stack(words, 2), seeds, step, size, stream, each=4)
 
 
-def uniforms(seeds: Tensor, step: Tensor, size: int, stream: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+def uniforms(
+    seeds: Tensor, step: Tensor, size: int, stream: int = 0, dtype: torch.dtype = torch.float64
+) -> Tensor:
     """Numbers between 0 and 1, of 53 bits each, and never 0 or 1 themselves before they are rounded to `dtype`.
 
     # (K,), () -> (K, size)
@@ -60,12 +64,18 @@ def uniforms(seeds: Tensor, step: Tensor, size: int, stream: int = 0, dtype: tor
     return _drawn(_to_uniforms, seeds, step, size, stream, each=2).to(dtype)
 
 
-def normals(seeds: Tensor, step: Tensor, size: int, stream: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+def normals(
+    seeds: Tensor, step: Tensor, size: int, stream: int = 0, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """Normal numbers, of mean 0 and variance 1, one for each of the uniform numbers. # (K,), () -> (K, size)"""
-    return _drawn(lambda words: quantiles(_to_uniforms(words)).to(dtype), seeds, step, size, stream, each=2)
+    return _drawn(
+        lambda words: quantiles(_to_uniforms(words)).to(dtype), seeds, step, size, stream, each=2
+    )
 
 
-def _drawn(make: Callable[[Words], Tensor], seeds: Tensor, step: Tensor, size: int, stream: int, each: int) -> Tensor:
+def _drawn(
+    make: Callable[[Words], Tensor], seeds: Tensor, step: Tensor, size: int, stream: int, each: int
+) -> Tensor:
     """The first `size` numbers of every row, where a block of four words makes `each` of them."""
     blocks = -(-size // each)
     if not 0 <= stream <= MASK:
@@ -131,7 +141,9 @@ def quantiles(u: Tensor) -> Tensor:
     q = u - 0.5
     inner = q * _ratio(CENTRE, INNER * INNER - q * q)
     outside = q.abs() > INNER
-    if u.is_cuda:  # a captured graph cannot ask which numbers lie there: all are computed, and a part taken
+    if (
+        u.is_cuda
+    ):  # a captured graph cannot ask which numbers lie there: all are computed, and a part taken
         return torch.where(outside, _outer(u), inner)
     places = outside.view(-1).nonzero()[:, 0]
     tails = _outer(u.reshape(-1).index_select(0, places))

@@ -23,12 +23,20 @@ AT_ONCE = 32_768  # samples of all rows together; more would not be faster
 
 Model = tuple[Tensor, Rows]  # a row (P,) and its buffers
 Figures = tuple[Tensor, Tensor]  # each sample's loss and hit, in the host's memory
-RowOutputs = Callable[[Tensor, Rows, Tensor], Tensor]  # (K, P), buffers, (K, n, ...) -> (K, n, outputs)
+RowOutputs = Callable[
+    [Tensor, Rows, Tensor], Tensor
+]  # (K, P), buffers, (K, n, ...) -> (K, n, outputs)
 
 
 @torch.no_grad()
 def evaluate(
-    module: nn.Module, x: Tensor, y: Tensor, chunk: int = 1024, beside: int = 1, *, loss: Loss = losses
+    module: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    chunk: int = 1024,
+    beside: int = 1,
+    *,
+    loss: Loss = losses,
 ) -> tuple[Tensor, Tensor]:
     """Each sample's loss and whether it was classified rightly, or its squared error. # (n,), (n,)
 
@@ -36,7 +44,10 @@ def evaluate(
     """
     turn(module.eval())
     free: SimpleQueue[nn.Module] = SimpleQueue()
-    for own in [module, *(copy.deepcopy(module) for _ in range(beside - 1))]:  # a model may note things on itself
+    for own in [
+        module,
+        *(copy.deepcopy(module) for _ in range(beside - 1)),
+    ]:  # a model may note things on itself
         free.put(own)
 
     def figures(part: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -55,7 +66,9 @@ def evaluate(
     else:
         pairs = [figures(part) for part in parts]
     empty = x.new_zeros(0)
-    return torch.cat([empty, *(pair[0] for pair in pairs)]), torch.cat([empty.bool(), *(pair[1] for pair in pairs)])
+    return torch.cat([empty, *(pair[0] for pair in pairs)]), torch.cat(
+        [empty.bool(), *(pair[1] for pair in pairs)]
+    )
 
 
 def row_outputs(module: nn.Module) -> RowOutputs:
@@ -72,7 +85,13 @@ def row_outputs(module: nn.Module) -> RowOutputs:
 
 @torch.no_grad()
 def evaluate_rows(
-    outputs: RowOutputs, w: Tensor, buffers: Rows, samples: Samples, index: Tensor, *, loss: Loss = losses
+    outputs: RowOutputs,
+    w: Tensor,
+    buffers: Rows,
+    samples: Samples,
+    index: Tensor,
+    *,
+    loss: Loss = losses,
 ) -> tuple[Tensor, Tensor]:
     """As `evaluate`, for K models at once, on the same samples, index (n,), or each on its own, (K, n).
 
@@ -102,7 +121,11 @@ def evaluate_in_turn(
     layout, figures = Layout.of(module), []
     for k, (row, buffers) in enumerate(models):
         layout.load(module, row, buffers)
-        x, y = (samples.x, samples.y) if places is None else (samples.features(places[k]), samples.y[places[k]])
+        x, y = (
+            (samples.x, samples.y)
+            if places is None
+            else (samples.features(places[k]), samples.y[places[k]])
+        )
         each_loss, each_hit = evaluate(module, x, y, beside=beside, loss=loss)
         figures.append((each_loss.cpu(), each_hit.cpu()))
     return figures

@@ -35,7 +35,9 @@ class Gradients(NamedTuple):
 
 
 GradientFunction = Callable[[Tensor, Rows, Batch, Tensor, Tensor], Gradients]
-Form = Literal["loop", "vmap", "captured"]  # the last is vmap, or kernels of our own, with steps as CUDA graphs
+Form = Literal[
+    "loop", "vmap", "captured"
+]  # the last is vmap, or kernels of our own, with steps as CUDA graphs
 
 
 def row_gradients(
@@ -70,7 +72,9 @@ class LoopedGradients:
         self.row = self.layout.flatten(module)  # (P,)
         self.slope = torch.zeros_like(self.row)  # (P,)
         self.one = self.row.new_ones(())
-        self.parts, self.slopes = (list(self.layout.unflatten(row).values()) for row in (self.row, self.slope))
+        self.parts, self.slopes = (
+            list(self.layout.unflatten(row).values()) for row in (self.row, self.slope)
+        )
         self.parameters = self.layout.parameters(module)
         for parameter, part, slope in zip(self.parameters, self.parts, self.slopes, strict=True):
             parameter.data, parameter.grad = part, slope
@@ -79,9 +83,17 @@ class LoopedGradients:
         self.buffers = {name: module.get_buffer(name) for name in self.layout.buffers}
 
     def __call__(
-        self, w: Tensor, buffers: Rows, batch: Batch, seeds: Tensor | None = None, step: Tensor | None = None
+        self,
+        w: Tensor,
+        buffers: Rows,
+        batch: Batch,
+        seeds: Tensor | None = None,
+        step: Tensor | None = None,
     ) -> Gradients:
-        rows = [self._row(w[k], pick(buffers, k) if buffers else buffers, batch, k) for k in range(len(w))]
+        rows = [
+            self._row(w[k], pick(buffers, k) if buffers else buffers, batch, k)
+            for k in range(len(w))
+        ]
         if len(rows) == 1:
             return rows[0]
         return Gradients(*(join([row[i] for row in rows]) for i in range(4)))
@@ -90,21 +102,29 @@ class LoopedGradients:
         if batch.counts[k] == 0:
             return nothing(w[None], pick(buffers, None))
         x, y = batch.row(k)
-        if len(batch.y) > 1:  # in memory of its own, as if it were alone: products depend on where a matrix begins
+        if (
+            len(batch.y) > 1
+        ):  # in memory of its own, as if it were alone: products depend on where a matrix begins
             x, y = x.clone(), y.clone()
         self._load(w, buffers)
         output = self.module(x)
         loss = losses(output, y, "mean") if self.loss is None else self.loss(output, y).mean()
         run_backward(loss, self.one)
         seen = {name: value.detach().clone()[None] for name, value in self.buffers.items()}
-        return Gradients(self._gradient(), loss.detach().view(1, 1), hits(output, y).sum().view(1, 1), seen)
+        return Gradients(
+            self._gradient(), loss.detach().view(1, 1), hits(output, y).sum().view(1, 1), seen
+        )
 
     def _load(self, w: Tensor, buffers: Rows) -> None:
         self.row.copy_(w)
         self.slope.zero_()
         for k in self.kernels:
             self.parameters[k].data.copy_(self.parts[k])
-            self.parameters[k].grad = None  # its gradient comes channels last, too, and is put in its place afterwards
+            self.parameters[
+                k
+            ].grad = (
+                None  # its gradient comes channels last, too, and is put in its place afterwards
+            )
         for name, value in buffers.items():
             self.buffers[name].copy_(value)
 
@@ -128,18 +148,27 @@ class VmappedGradients:
         self.batched = vmap(grad_and_value(self._loss, has_aux=True), randomness="different")
 
     def __call__(
-        self, w: Tensor, buffers: Rows, batch: Batch, seeds: Tensor | None = None, step: Tensor | None = None
+        self,
+        w: Tensor,
+        buffers: Rows,
+        batch: Batch,
+        seeds: Tensor | None = None,
+        step: Tensor | None = None,
     ) -> Gradients:
         if not batch.y.shape[1]:
             return nothing(w, buffers)
         if self.statistics and not isinstance(batch.counts, Tensor) and len(set(batch.counts)) > 1:
             return self._by_size(w, buffers, batch)
-        mask = (torch.arange(batch.y.shape[1], device=w.device) < batch.column(w.device)).to(w.dtype)  # (K, B)
+        mask = (torch.arange(batch.y.shape[1], device=w.device) < batch.column(w.device)).to(
+            w.dtype
+        )  # (K, B)
         copies = {name: value.clone() for name, value in buffers.items()}
         g, (loss, (right, seen)) = self.batched(w, copies, batch.x, batch.y, mask)
         return Gradients(g.detach(), loss.detach()[:, None], right[:, None], seen)
 
-    def _loss(self, w: Tensor, buffers: Rows, x: Tensor, y: Tensor, mask: Tensor) -> tuple[Tensor, tuple[Tensor, Rows]]:
+    def _loss(
+        self, w: Tensor, buffers: Rows, x: Tensor, y: Tensor, mask: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, Rows]]:
         output = functional_call(self.module, (self.layout.unflatten(w), buffers), (x,))
         loss = (self.loss(output, y) * mask).sum() / mask.sum().clamp(min=1)
         return loss, ((hits(output, y) * mask).sum(), buffers)

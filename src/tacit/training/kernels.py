@@ -61,7 +61,11 @@ def pack_weights(w, packed, stride_w, at, O: tl.constexpr, C: tl.constexpr, TAPS
     size: tl.constexpr = TAPS * INNER * OUTER
     tap, inner, outer = i // (INNER * OUTER), i // OUTER % INNER, i % OUTER
     o, c = (inner, outer) if INPUTS else (outer, inner)
-    value = tl.load(w + k * stride_w + at + (o * C + c) * TAPS + tap, mask=(i < size) & (o < O) & (c < C), other=0.0)
+    value = tl.load(
+        w + k * stride_w + at + (o * C + c) * TAPS + tap,
+        mask=(i < size) & (o < O) & (c < C),
+        other=0.0,
+    )
     tl.store(packed + k * size + i, value, mask=i < size)
 
 
@@ -87,12 +91,21 @@ def conv_forward(
         acc = tl.zeros((BM, BO), tl.float32)
         for first in range(0, R, BR):
             r = first + tl.arange(0, BR)
-            iy, ix = top[:, None] + (r // CP // KW)[None, :], left[:, None] + (r // CP % KW)[None, :]
+            iy, ix = (
+                top[:, None] + (r // CP // KW)[None, :],
+                left[:, None] + (r // CP % KW)[None, :],
+            )
             inside = (m < M)[:, None] & (r < R)[None, :]
             if PAD > 0:
                 inside = inside & (iy >= 0) & (iy < H) & (ix >= 0) & (ix < W)
-            a = tl.load(x + k * stride_x + ((b[:, None] * H + iy) * W + ix) * CP + (r % CP)[None, :], inside, 0.0)
-            c = tl.load(packed + (k * R + r[:, None]) * BO + o[None, :], mask=(r < R)[:, None], other=0.0)
+            a = tl.load(
+                x + k * stride_x + ((b[:, None] * H + iy) * W + ix) * CP + (r % CP)[None, :],
+                inside,
+                0.0,
+            )
+            c = tl.load(
+                packed + (k * R + r[:, None]) * BO + o[None, :], mask=(r < R)[:, None], other=0.0
+            )
             acc = tl.dot(a, c, acc, input_precision=PRECISION)
         higher = (acc > best) | (acc != acc)
         best, place = tl.where(higher, acc, best), tl.where(higher, p, place)
@@ -102,7 +115,13 @@ def conv_forward(
         place = tl.where(best <= 0, POOL * POOL, place)
         best = tl.where(best <= 0, 0.0, best)
     if LAST:
-        target, known = k * M * O + b[:, None] * (O * PH * PW) + o[None, :] * (PH * PW) + (py * PW + px)[:, None], o < O
+        target, known = (
+            k * M * O
+            + b[:, None] * (O * PH * PW)
+            + o[None, :] * (PH * PW)
+            + (py * PW + px)[:, None],
+            o < O,
+        )
     else:
         target, known = (k * M + m[:, None]) * OP + o[None, :], o < OP
     tl.store(out + target, best, mask=(m < M)[:, None] & known[None, :])
@@ -131,7 +150,9 @@ def conv_weights(
         py, px = oy // POOL, ox // POOL
         known = ((m < M) & (py < PH) & (px < PW))[:, None] & (o < O)[None, :]
         if LAST:
-            source = ((k * samples + b[:, None]) * O + o[None, :]) * (PH * PW) + (py * PW + px)[:, None]
+            source = ((k * samples + b[:, None]) * O + o[None, :]) * (PH * PW) + (py * PW + px)[
+                :, None
+            ]
         else:
             source = (((k * samples + b) * PH + py) * PW + px)[:, None] * OP + o[None, :]
         g = tl.load(d_out + source, mask=known, other=0.0)
@@ -144,7 +165,11 @@ def conv_weights(
         inside = (m < M)[:, None] & (r < R)[None, :]
         if PAD > 0:
             inside = inside & (iy >= 0) & (iy < H) & (ix >= 0) & (ix < W)
-        a = tl.load(x + k * stride_x + ((b[:, None] * H + iy) * W + ix) * CP + (r % CP)[None, :], inside, 0.0)
+        a = tl.load(
+            x + k * stride_x + ((b[:, None] * H + iy) * W + ix) * CP + (r % CP)[None, :],
+            inside,
+            0.0,
+        )
         acc = tl.dot(tl.trans(d), a, acc, input_precision=PRECISION)
         total += d
     target = ((k * tl.num_programs(1) + chunk) * O + o) * (R + 1)
@@ -168,7 +193,11 @@ def conv_collect(
         total += tl.load(partial + (k * chunks + chunk) * size + i, mask=i < size, other=0.0)
     o, r = i // (R + 1), i % (R + 1)
     tap, c = r // CP, r % CP
-    tl.store(g + k * stride_g + at_weight + (o * C + c) * TAPS + tap, total, mask=(i < size) & (r < R) & (c < C))
+    tl.store(
+        g + k * stride_g + at_weight + (o * C + c) * TAPS + tap,
+        total,
+        mask=(i < size) & (r < R) & (c < C),
+    )
     if BIAS:
         tl.store(g + k * stride_g + at_bias + o, total, mask=(i < size) & (r == R))
 
@@ -209,13 +238,20 @@ def conv_inputs(
     acc = tl.zeros((BM, BO), tl.float32)
     for first in range(0, Q, BR):
         q = first + tl.arange(0, BR)
-        oy, ox = y[:, None] + PAD - (q // OP // KW)[None, :], x[:, None] + PAD - (q // OP % KW)[None, :]
+        oy, ox = (
+            y[:, None] + PAD - (q // OP // KW)[None, :],
+            x[:, None] + PAD - (q // OP % KW)[None, :],
+        )
         inside = (m < M)[:, None] & (q < Q)[None, :] & (oy >= 0) & (oy < OH) & (ox >= 0) & (ox < OW)
         source = (((k * samples + b[:, None]) * OH + oy) * OW + ox) * OP + (q % OP)[None, :]
         a = tl.load(dense + source, mask=inside, other=0.0)
-        v = tl.load(packed + (k * Q + q[:, None]) * BO + c[None, :], mask=(q < Q)[:, None], other=0.0)
+        v = tl.load(
+            packed + (k * Q + q[:, None]) * BO + c[None, :], mask=(q < Q)[:, None], other=0.0
+        )
         acc = tl.dot(a, v, acc, input_precision=PRECISION)
-    tl.store(d_x + (k * M + m[:, None]) * CP + c[None, :], acc, mask=(m < M)[:, None] & (c < CP)[None, :])
+    tl.store(
+        d_x + (k * M + m[:, None]) * CP + c[None, :], acc, mask=(m < M)[:, None] & (c < CP)[None, :]
+    )
 
 
 @triton.jit
@@ -239,7 +275,9 @@ def dense_forward(
         acc += tl.load(w + k * stride_w + at_bias + o, mask=o < O, other=0.0)[None, :]
     if RELU:
         acc = tl.where(acc <= 0, 0.0, acc)
-    tl.store(out + (k * B + b[:, None]) * O + o[None, :], acc, mask=(b < B)[:, None] & (o < O)[None, :])
+    tl.store(
+        out + (k * B + b[:, None]) * O + o[None, :], acc, mask=(b < B)[:, None] & (o < O)[None, :]
+    )
 
 
 @triton.jit
@@ -254,7 +292,11 @@ def dense_inputs(
     acc = tl.zeros((BB, BI), tl.float32)
     for first in range(0, O, BO):
         o = first + tl.arange(0, BO)
-        a = tl.load(d_out + (k * B + b[:, None]) * O + o[None, :], mask=(b < B)[:, None] & (o < O)[None, :], other=0.0)
+        a = tl.load(
+            d_out + (k * B + b[:, None]) * O + o[None, :],
+            mask=(b < B)[:, None] & (o < O)[None, :],
+            other=0.0,
+        )
         weight = w + k * stride_w + at_weight + o[:, None] * I + i[None, :]
         c = tl.load(weight, mask=(o < O)[:, None] & (i < I)[None, :], other=0.0)
         acc = tl.dot(a, c, acc, input_precision=PRECISION)
@@ -277,8 +319,16 @@ def dense_weights(
     total = tl.zeros((BO,), tl.float32)
     for first in range(0, B, BB):
         b = first + tl.arange(0, BB)
-        d = tl.load(d_out + (k * B + b[None, :]) * O + o[:, None], mask=(b < B)[None, :] & (o < O)[:, None], other=0.0)
-        a = tl.load(x + k * stride_x + b[:, None] * I + i[None, :], mask=(b < B)[:, None] & (i < I)[None, :], other=0.0)
+        d = tl.load(
+            d_out + (k * B + b[None, :]) * O + o[:, None],
+            mask=(b < B)[None, :] & (o < O)[:, None],
+            other=0.0,
+        )
+        a = tl.load(
+            x + k * stride_x + b[:, None] * I + i[None, :],
+            mask=(b < B)[:, None] & (i < I)[None, :],
+            other=0.0,
+        )
         acc = tl.dot(d, a, acc, input_precision=PRECISION)
         total += tl.sum(d, 1)
     target = g + k * stride_g + at_weight + o[:, None] * I + i[None, :]

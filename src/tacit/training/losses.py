@@ -9,7 +9,9 @@ from torch.nn import functional
 
 from tacit.core.errors import StudyError
 
-Loss = Callable[[Tensor, Tensor], Tensor]  # a batch's outputs and targets -> each sample's loss, (B,)
+Loss = Callable[
+    [Tensor, Tensor], Tensor
+]  # a batch's outputs and targets -> each sample's loss, (B,)
 
 
 def losses(output: Tensor, y: Tensor, reduction: str = "none") -> Tensor:
@@ -29,7 +31,9 @@ def checked(loss: Loss) -> Loss:
         values = loss(output, y)
         if values.shape != output.shape[:1]:
             wanted, given = tuple(output.shape[:1]), tuple(values.shape)
-            raise StudyError(f"a loss must return one number per sample, {wanted}; it returned {given}")
+            raise StudyError(
+                f"a loss must return one number per sample, {wanted}; it returned {given}"
+            )
         return values
 
     return each

@@ -40,12 +40,16 @@ class Optimiser(Registered, family="optimisers", home="tacit.training.optimisers
         if not 0 < self.lr < math.inf:
             raise StudyError(f"{self.name}.lr: expected a number above 0, got {self.lr}")
         if self.weight_decay is not None and not 0 <= self.weight_decay < math.inf:
-            raise StudyError(f"{self.name}.weight_decay: expected 0 or more, got {self.weight_decay}")
+            raise StudyError(
+                f"{self.name}.weight_decay: expected 0 or more, got {self.weight_decay}"
+            )
         if not (eps := getattr(self, "eps", 0)) >= 0:
             raise StudyError(f"{self.name}.eps: expected 0 or more, got {eps}")
         for share in ("momentum", "rho", "beta1", "beta2"):
             if not 0 <= getattr(self, share, 0) < 1:
-                raise StudyError(f"{self.name}.{share}: expected 0 or more and below 1, got {getattr(self, share)}")
+                raise StudyError(
+                    f"{self.name}.{share}: expected 0 or more and below 1, got {getattr(self, share)}"
+                )
 
     def init(self, w: Tensor) -> Rows:
         """The state before the first step."""
@@ -74,7 +78,10 @@ def lean_update(rule: Optimiser, w: Tensor) -> Update:
 
 def _is_lean(kind: type[Optimiser]) -> bool:
     """Whether its lean form is that of its own step: a class that overrides the step alone has none."""
-    home = {name: next(cls for cls in kind.__mro__ if name in vars(cls)) for name in ("lean", "step", "update")}
+    home = {
+        name: next(cls for cls in kind.__mro__ if name in vars(cls))
+        for name in ("lean", "step", "update")
+    }
     return home["lean"] is home["step"] and home["update"] is Optimiser
 
 

@@ -9,7 +9,7 @@ who uses it sees no difference but in speed.
 >>> module = nn.Linear(2, 2)
 >>> trainer = RowTrainer(module, Samples(torch.rand(6, 2), torch.tensor([0, 1, 0, 1, 0, 1])))
 >>> w = trainer.layout.flatten(module).repeat(3, 1)
->>> batches = trainer.plan(Epochs(), torch.arange(6), 2, 4, torch.Generator().manual_seed(0))
+>>> batches = trainer.draw_batches(Epochs(), torch.arange(6), 2, 4, torch.Generator().manual_seed(0))
 >>> trained = trainer.train(w, [batches] * 3, optimiser=columns([SGD()] * 3, SGD, w))
 >>> trained.w.shape, trained.work.steps.flatten().tolist()
 (torch.Size([3, 6]), [4.0, 4.0, 4.0])
@@ -30,20 +30,27 @@ from torch import Tensor, nn
 
 from tacit.core.rows import Rows, join, pick
 from tacit.core.vectors import Layout
-from tacit.training.batches import Batches, Listed, Packed, Samples, gather
+from tacit.training.batches import Batches, ListedBatches, PackedBatches, Samples, gather
 from tacit.training.captured import CapturedTrainer
-from tacit.training.evaluation import Figures, Model, RowOutputs, evaluate_in_turn, evaluate_together, row_outputs
-from tacit.training.fused import PROGRAMS, FusedGradients, Network, read
+from tacit.training.evaluation import (
+    Figures,
+    Model,
+    RowOutputs,
+    evaluate_in_turn,
+    evaluate_together,
+    row_outputs,
+)
 from tacit.training.gradients import Form, GradientFunction, has_statistics, row_gradients
+from tacit.training.kernel_network import PROGRAMS, KernelGradients, KernelNetwork, read
 from tacit.training.losses import Loss, checked, losses
 from tacit.training.optimisers import Optimiser
 from tacit.training.sampling import Sampling
 from tacit.training.torch_modes import computing_on, draws_numbers, generator_seeded
-from tacit.training.trainer import Block, Rule, Trained, begin_work, draws_from, train
+from tacit.training.trainer import LoopState, Rule, Trained, begin_work, draws_from, train
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Kind = TypeVar("Kind", Packed, Listed)
+Kind = TypeVar("Kind", PackedBatches, ListedBatches)
 FULL = 512  # samples of a full gradient that are taken at a time on a GPU
 ANSWERED = 1024  # samples that one model answers at a time
 
@@ -78,18 +85,22 @@ class RowTrainer:
         self.own_gradient = gradient is not None
         self.beside = False  # whether other threads train at the same time
         self._clones: list[RowTrainer] = []
-        self._network: Network | None = None
+        self._network: KernelNetwork | None = None
         self._row_outputs: RowOutputs | None = None
         self._module = None if module is None else copy.deepcopy(module).to(self.device)
         self._layout = None if module is None else Layout.of(module)
-        self.draws = self._module is not None and draws_numbers(self._module, self._first_two(samples))
+        self.draws = self._module is not None and draws_numbers(
+            self._module, self._first_two(samples)
+        )
         self._packs = self.form == "captured" and not self.draws and not self._has_statistics()
         with self.computing():
             if self.form != "loop":
                 self._batch_rows(samples)
             self.gradient = gradient or self._make_gradient()
             self.samples = self.prepared(samples)
-        self.captured = CapturedTrainer(self.gradient, self.samples, capture=on_gpu) if self._packs else None
+        self.captured = (
+            CapturedTrainer(self.gradient, self.samples, capture=on_gpu) if self._packs else None
+        )
         usual = 1 if self.form == "loop" else PROGRAMS
         self.at_once = 1 if self.draws else min(at_once or usual, PROGRAMS)
 
@@ -116,7 +127,9 @@ class RowTrainer:
         here = self._here(samples)
         if self.form == "loop":
             return _plain(here)
-        here = replace(here, x=here.x.contiguous(), y=here.y.contiguous())  # kernels read one after another
+        here = replace(
+            here, x=here.x.contiguous(), y=here.y.contiguous()
+        )  # kernels read one after another
         if not self._packs:
             return _plain(here)
         if _is_plain(here):
@@ -132,13 +145,18 @@ class RowTrainer:
         other.samples = _plain(self._here(samples))
         return other
 
-    def plan(
-        self, sampling: Sampling, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
+    def draw_batches(
+        self,
+        sampling: Sampling,
+        shard: Tensor,
+        epochs: int,
+        batch_size: int | None,
+        generator: torch.Generator,
     ) -> Batches:
         """A row's batches, drawn from its samples, in the form that `train` wants."""
         if self.captured is not None:
             return sampling.packed(shard.cpu(), epochs, batch_size, generator)
-        return Listed(sampling.batches(shard.to(self.device), epochs, batch_size, generator))
+        return ListedBatches(sampling.batches(shard.to(self.device), epochs, batch_size, generator))
 
     def train(
         self,
@@ -169,22 +187,33 @@ class RowTrainer:
             raise ValueError(f"batches: expected {len(w)}, those of every row, got {len(batches)}")
         seeds = None if seeds is None else [int(seed) for seed in seeds]
         sent, mine, buffers = sent or {}, mine or {}, buffers or {}
-        work = begin_work(w, optimiser, start, samples=samples, epochs=epochs, full_gradient=full_gradient)
+        work = begin_work(
+            w, optimiser, start, samples=samples, epochs=epochs, full_gradient=full_gradient
+        )
         zero = work.steps
-        block = Block(w, work, rule, sent, mine, buffers, zero, zero, zero, self._seed_column(seeds, len(w)))
+        block = LoopState(
+            w, work, rule, sent, mine, buffers, zero, zero, zero, self._seed_column(seeds, len(w))
+        )
         with self.computing():
             if not self.draws or len(w) == 1 or seeds is None:
                 return self._trained(block, batches, full_of, seeds)
             return self._one_by_one(block, batches, full_of, seeds)
 
     def full_gradient(
-        self, x: Tensor, shards: Sequence[Tensor], *, buffers: Rows | None = None, seeds: Sequence[int] | None = None
+        self,
+        x: Tensor,
+        shards: Sequence[Tensor],
+        *,
+        buffers: Rows | None = None,
+        seeds: Sequence[int] | None = None,
     ) -> Tensor:
         """Each row's gradient at x (K, P) over all samples of its shard. # (K, P)"""
         with self.computing(), self._seeded(seeds):
             return self._full_gradients(x, shards, buffers or {}, self._seed_column(seeds, len(x)))
 
-    def test(self, models: Sequence[Model], samples: Samples, places: Sequence[Tensor] | None = None) -> list[Figures]:
+    def test(
+        self, models: Sequence[Model], samples: Samples, places: Sequence[Tensor] | None = None
+    ) -> list[Figures]:
         """Each model, a row (P,) and its buffers, on all samples or those at its `places`.
 
         What comes back is each sample's loss and hit, in the host's memory. Samples are in the form of `prepared`.
@@ -195,7 +224,9 @@ class RowTrainer:
                 return []
             if self._row_outputs is not None:
                 return evaluate_together(self._row_outputs, models, samples, places, loss=loss)
-            return evaluate_in_turn(self.module, models, samples, places, loss=loss, beside=self.side_by_side)
+            return evaluate_in_turn(
+                self.module, models, samples, places, loss=loss, beside=self.side_by_side
+            )
 
     @torch.no_grad()
     def outputs(self, w: Tensor, buffers: Rows, x: Tensor) -> Tensor:
@@ -246,23 +277,31 @@ class RowTrainer:
         return self._clones
 
     def _trained(
-        self, block: Block, batches: Sequence[Batches], full_of: Sequence[Tensor] | None, seeds: Sequence[int] | None
+        self,
+        block: LoopState,
+        batches: Sequence[Batches],
+        full_of: Sequence[Tensor] | None,
+        seeds: Sequence[int] | None,
     ) -> Trained:
         with self._seeded(seeds):
             if full_of is not None:
                 block = self._with_full_gradient(block, full_of)
             if self.captured is not None:
-                packed = [_of_kind(Packed, plan) for plan in batches]
+                packed = [_of_kind(PackedBatches, plan) for plan in batches]
                 return Trained.of(self.captured.train(block, packed))
-            plans = [_of_kind(Listed, plan).steps for plan in batches]
+            plans = [_of_kind(ListedBatches, plan).steps for plan in batches]
             return Trained.of(train(block, plans, self.samples.x, self.samples.y, self.gradient))
 
-    def _with_full_gradient(self, block: Block, shards: Sequence[Tensor]) -> Block:
+    def _with_full_gradient(self, block: LoopState, shards: Sequence[Tensor]) -> LoopState:
         full = self._full_gradients(block.sent["x"], shards, block.buffers, block.seeds)
         return replace(block, work=replace(block.work, full_gradient=full))
 
     def _one_by_one(
-        self, block: Block, batches: Sequence[Batches], full_of: Sequence[Tensor] | None, seeds: Sequence[int]
+        self,
+        block: LoopState,
+        batches: Sequence[Batches],
+        full_of: Sequence[Tensor] | None,
+        seeds: Sequence[int],
     ) -> Trained:
         """Rows that draw from torch's generator, each after its own seed."""
         rows = []
@@ -272,7 +311,9 @@ class RowTrainer:
         joined: Trained = join(rows)
         return joined
 
-    def _full_gradients(self, x: Tensor, shards: Sequence[Tensor], buffers: Rows, seeds: Tensor | None) -> Tensor:
+    def _full_gradients(
+        self, x: Tensor, shards: Sequence[Tensor], buffers: Rows, seeds: Tensor | None
+    ) -> Tensor:
         samples = self.samples
         if self.captured is None:
             batch = gather(samples.x, samples.y, [shard.to(x.device) for shard in shards])
@@ -280,10 +321,14 @@ class RowTrainer:
         total = torch.zeros_like(x)
         counts = x.new_tensor([[max(len(shard), 1)] for shard in shards])
         longest = max(map(len, shards))
-        for chunk, first in enumerate(range(0, longest, FULL)):  # the mean over all is the mean of parts, weighted
+        for chunk, first in enumerate(
+            range(0, longest, FULL)
+        ):  # the mean over all is the mean of parts, weighted
             chunks = [shard[first : first + FULL] for shard in shards]
             sizes = x.new_tensor([[len(part)] for part in chunks])
-            gradients = self.gradient(x, buffers, samples.batch(chunks), *draws_from(seeds, -1 - chunk))
+            gradients = self.gradient(
+                x, buffers, samples.batch(chunks), *draws_from(seeds, -1 - chunk)
+            )
             total += gradients.g * (sizes / counts)
         return total
 
@@ -300,12 +345,14 @@ class RowTrainer:
         if not self.own_gradient:
             return None
         if seeds is None:
-            raise ValueError("seeds: expected one per row, since a gradient function of your own may draw")
+            raise ValueError(
+                "seeds: expected one per row, since a gradient function of your own may draw"
+            )
         return torch.tensor(seeds, dtype=torch.int64, device=self.device)
 
     def _make_gradient(self) -> GradientFunction:
         if self._network is not None:
-            return FusedGradients(self._network, self.loss)
+            return KernelGradients(self._network, self.loss)
         return row_gradients(self.module, "loop" if self.form == "loop" else "vmap", self.loss)
 
     def _batch_rows(self, samples: Samples) -> None:
@@ -322,11 +369,13 @@ class RowTrainer:
             self._network, self._row_outputs = network, network.answers
 
     @torch.no_grad()
-    def _answers_alike(self, network: Network, x: Tensor) -> bool:
+    def _answers_alike(self, network: KernelNetwork, x: Tensor) -> bool:
         """Whether the network answers as the module does."""
         w = self.layout.flatten(self.module)[None]
         ours = network.outputs(w, network.pack(x)[None])[0]
-        return torch.allclose(ours, self.module.eval()(x), rtol=1e-2, atol=5e-3)  # TF32 has three digits
+        return torch.allclose(
+            ours, self.module.eval()(x), rtol=1e-2, atol=5e-3
+        )  # TF32 has three digits
 
     def _first_two(self, samples: Samples) -> Tensor:
         head = replace(samples, x=samples.x[:2], y=samples.y[:2])
@@ -351,5 +400,7 @@ def _plain(samples: Samples) -> Samples:
 def _of_kind(kind: type[Kind], batches: Any) -> Kind:
     if not isinstance(batches, kind):
         given = type(batches).__name__
-        raise ValueError(f"batches: expected those that this trainer's plan() makes, {kind.__name__}; got {given}")
+        raise ValueError(
+            f"batches: expected those that this trainer's draw_batches() makes, {kind.__name__}; got {given}"
+        )
     return batches

@@ -22,14 +22,16 @@ from torch import Tensor
 
 from tacit.core.errors import StudyError, shown
 from tacit.core.registry import Registered, import_object
-from tacit.training.batches import Packed, pack_epochs, pack_plan, plan_epochs
+from tacit.training.batches import PackedBatches, epoch_batches, pack_batches, pack_epoch_batches
 
 
 @dataclass(frozen=True)
 class Sampling(Registered, family="samplings", home="tacit.training.sampling"):
     """Base of the ways to draw batches."""
 
-    fixed_sizes: ClassVar[bool] = False  # of batches: batch_size and, at the end of a pass, what is left
+    fixed_sizes: ClassVar[bool] = (
+        False  # of batches: batch_size and, at the end of a pass, what is left
+    )
     free: ClassVar[bool] = False  # it need not go by the epochs and the batch size that it is given
 
     @abstractmethod
@@ -41,9 +43,11 @@ class Sampling(Registered, family="samplings", home="tacit.training.sampling"):
         `batch_size` is None where all samples are one batch.
         """
 
-    def packed(self, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator) -> Packed:
+    def packed(
+        self, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
+    ) -> PackedBatches:
         """The same batches as one matrix, for steps that are captured."""
-        return pack_plan(self.batches(shard, epochs, batch_size, generator))
+        return pack_batches(self.batches(shard, epochs, batch_size, generator))
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,12 @@ class Epochs(Sampling, name="epochs"):
     def batches(
         self, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
     ) -> Sequence[Tensor]:
-        return plan_epochs(shard, epochs, batch_size, generator)
+        return epoch_batches(shard, epochs, batch_size, generator)
 
-    def packed(self, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator) -> Packed:
-        return pack_epochs(shard, epochs, batch_size, generator)
+    def packed(
+        self, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
+    ) -> PackedBatches:
+        return pack_epoch_batches(shard, epochs, batch_size, generator)
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,7 @@ class Poisson(Sampling, name="poisson"):
 
 
 @dataclass(frozen=True)
-class Function(Sampling, name="function"):
+class FunctionSampling(Sampling, name="function"):
     """Your own Python function, by import path: called with (shard, epochs, batch_size, generator).
 
     It returns a sequence of index tensors, one per step, each of samples that the shard has.
@@ -106,19 +112,31 @@ class Function(Sampling, name="function"):
         function = import_object(self.path)
         given = (shard.clone(), epochs, batch_size, generator)  # a copy: it may shuffle in place
         if not takes(function, given):
-            raise StudyError(f"{self.path}: expected a function of (shard, epochs, batch_size, generator)")
+            raise StudyError(
+                f"{self.path}: expected a function of (shard, epochs, batch_size, generator)"
+            )
         drawn = function(*given)
         if isinstance(drawn, str) or not isinstance(drawn, Sequence):
-            raise StudyError(f"{self.path}: expected a sequence of index tensors, got {shown(drawn)}")
+            raise StudyError(
+                f"{self.path}: expected a sequence of index tensors, got {shown(drawn)}"
+            )
         return tuple(self._checked(batch, step, shard) for step, batch in enumerate(drawn))
 
     def _checked(self, given: Any, step: int, shard: Tensor) -> Tensor:
         where = f"{self.path}: batch {step}"
-        if not isinstance(given, Tensor) or given.dim() != 1 or given.dtype not in (torch.int32, torch.int64):
-            raise StudyError(f"{where}: expected a tensor of whole numbers in one dimension, got {_named(given)}")
+        if (
+            not isinstance(given, Tensor)
+            or given.dim() != 1
+            or given.dtype not in (torch.int32, torch.int64)
+        ):
+            raise StudyError(
+                f"{where}: expected a tensor of whole numbers in one dimension, got {_named(given)}"
+            )
         batch: Tensor = given.to(shard)
         if not torch.isin(batch, shard).all():
-            raise StudyError(f"{where}: names samples that are not in the shard; take them from it: shard[places]")
+            raise StudyError(
+                f"{where}: names samples that are not in the shard; take them from it: shard[places]"
+            )
         return batch
 
 

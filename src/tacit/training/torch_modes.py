@@ -56,11 +56,15 @@ def draws_numbers(module: nn.Module, x: Tensor) -> bool:
     if any(map(is_dropout, module.modules())):
         return True
     gpus = [x.device] if x.is_cuda else []
-    source = torch.cuda.default_generators[x.device.index or 0] if x.is_cuda else torch.default_generator
+    source = (
+        torch.cuda.default_generators[x.device.index or 0] if x.is_cuda else torch.default_generator
+    )
     with torch.random.fork_rng(devices=gpus):
         before = source.get_state()
         try:
             copy.deepcopy(module).train()(x)
-        except Exception:  # of the user's own code, or of layers that want more samples: told when it is trained
+        except (
+            Exception
+        ):  # of the user's own code, or of layers that want more samples: told when it is trained
             return False
         return not torch.equal(before, source.get_state())

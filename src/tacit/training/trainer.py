@@ -43,7 +43,7 @@ class Rule(Protocol):
 
 
 @dataclass(frozen=True)
-class Block:
+class LoopState:
     """K rows on their way through the loop."""
 
     w: Tensor  # (K, P)
@@ -55,7 +55,9 @@ class Block:
     loss: Tensor  # (K, 1), summed over the samples seen
     hits: Tensor  # (K, 1), likewise
     seen: Tensor  # (K, 1)
-    seeds: Tensor | None = None  # (K,), for gradient functions that want them and the number of the step
+    seeds: Tensor | None = (
+        None  # (K,), for gradient functions that want them and the number of the step
+    )
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Trained:
     seen: Tensor  # (K, 1)
 
     @classmethod
-    def of(cls, block: Block) -> Trained:
+    def of(cls, block: LoopState) -> Trained:
         return cls(
             w=block.w,
             work=block.work,
@@ -107,7 +109,9 @@ def begin_work(
     )
 
 
-def train(block: Block, plans: Sequence[Plan], x: Tensor, y: Tensor, gradient: GradientFunction) -> Block:
+def train(
+    block: LoopState, plans: Sequence[Plan], x: Tensor, y: Tensor, gradient: GradientFunction
+) -> LoopState:
     """Takes every row through its plan. Row k's batches are the samples of (x, y) that `plans[k]` names."""
     order = sorted(range(len(plans)), key=lambda k: -len(plans[k]))
     plans = [plans[k] for k in order]
@@ -115,18 +119,28 @@ def train(block: Block, plans: Sequence[Plan], x: Tensor, y: Tensor, gradient: G
     finished, tallies, done = [], [], 0
     while len(plans):
         until = len(plans[-1])  # the least work left in the block
-        block, tally = _take_steps(block, [plan[done:until] for plan in plans], done, (x, y), gradient)
+        block, tally = _take_steps(
+            block, [plan[done:until] for plan in plans], done, (x, y), gradient
+        )
         going = sum(len(plan) > until for plan in plans)
         finished.append(pick(block, slice(going, len(plans))) if going else block)
         tallies += tally
         block, plans, done = head(block, going) if going else block, plans[:going], until
-    result: Block = _tallied(join(finished[::-1]), tallies)
-    return pick(result, torch.tensor(order).argsort().to(result.w.device)) if len(order) > 1 else result
+    result: LoopState = _tallied(join(finished[::-1]), tallies)
+    return (
+        pick(result, torch.tensor(order).argsort().to(result.w.device))
+        if len(order) > 1
+        else result
+    )
 
 
 def _take_steps(
-    block: Block, plans: Sequence[Plan], first: int, samples: tuple[Tensor, Tensor], gradient: GradientFunction
-) -> tuple[Block, list[Tally]]:
+    block: LoopState,
+    plans: Sequence[Plan],
+    first: int,
+    samples: tuple[Tensor, Tensor],
+    gradient: GradientFunction,
+) -> tuple[LoopState, list[Tally]]:
     """As many steps as every row has a batch for. This is the hot path: what is not the step's own maths waits."""
     w, buffers, work = block.w, block.buffers, block.work
     rule = block.rule
@@ -148,13 +162,19 @@ def _take_steps(
 
 def draws_from(seeds: Tensor | None, step: int) -> tuple[Tensor, ...]:
     """What a gradient function draws its numbers from, where it wants to: the rows' seeds and the step's number."""
-    return () if seeds is None else (seeds, torch.full((), step, dtype=torch.int64, device=seeds.device))
+    return (
+        ()
+        if seeds is None
+        else (seeds, torch.full((), step, dtype=torch.int64, device=seeds.device))
+    )
 
 
 def check_gradient(g: Tensor, w: Tensor) -> None:
     """Refuses what a method's `correct` must not return."""
     if g.shape != w.shape:
-        raise StudyError(f"correct must return one gradient per row, {tuple(w.shape)}; it returned {tuple(g.shape)}")
+        raise StudyError(
+            f"correct must return one gradient per row, {tuple(w.shape)}; it returned {tuple(g.shape)}"
+        )
 
 
 def _weighed(tallies: list[tuple[Tensor, Tensor, Counts]], w: Tensor) -> list[Tally]:
@@ -166,7 +186,7 @@ def _weighed(tallies: list[tuple[Tensor, Tensor, Counts]], w: Tensor) -> list[Ta
     return [(torch.stack(losses) * samples, torch.stack(hits), samples)]
 
 
-def _tallied(block: Block, tallies: list[Tally]) -> Block:
+def _tallied(block: LoopState, tallies: list[Tally]) -> LoopState:
     """The block with the sums over all steps. Rows are in the order of their work, so the first have taken most.
 
     A row's steps are added up in one go, without the other rows': its sum does not depend on them.

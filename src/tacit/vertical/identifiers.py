@@ -44,7 +44,11 @@ class Spelling:
     def _folded(self, text: str) -> str:
         if self.case == "fold":
             text = text.casefold()
-        return text if self.spaces == "keep" else (" " if self.spaces == "collapse" else "").join(text.split())
+        return (
+            text
+            if self.spaces == "keep"
+            else (" " if self.spaces == "collapse" else "").join(text.split())
+        )
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,9 @@ class Identifiers:
         return len(self.values)
 
 
-def read_identifiers(table: Any, key: str | Sequence[str], spelling: Spelling | None = None) -> Identifiers:
+def read_identifiers(
+    table: Any, key: str | Sequence[str], spelling: Spelling | None = None
+) -> Identifiers:
     """The identifiers in a table's column, or in several columns together, or in a list of them.
 
     >>> found = read_identifiers(["7A", "7a ", None, "8B"], "nin")
@@ -74,7 +80,10 @@ def read_identifiers(table: Any, key: str | Sequence[str], spelling: Spelling | 
     """
     keys = [key] if isinstance(key, str) else list(key)
     spelling = spelling or Spelling()
-    columns = [[_spelt(text, spelling) for text in _texts(values, name)] for name, values in _columns(table, keys)]
+    columns = [
+        [_spelt(text, spelling) for text in _texts(values, name)]
+        for name, values in _columns(table, keys)
+    ]
     first: dict[bytes, int] = {}
     missing = 0
     for row, parts in enumerate(zip(*columns, strict=True)):
@@ -90,10 +99,14 @@ def _columns(table: Any, keys: list[str]) -> list[tuple[str, Iterable[Any]]]:
     if not _is_table(table):
         return [("".join(keys), _column(table if len(keys) == 1 else None))]
     if not keys:
-        raise DataError(f"name the column that holds the identifiers: one of {', '.join(map(str, table.columns))}")
+        raise DataError(
+            f"name the column that holds the identifiers: one of {', '.join(map(str, table.columns))}"
+        )
     for name in keys:
         if name not in table.columns:
-            raise DataError(f"there is no column {name!r}; {suggest(name, map(str, table.columns))}")
+            raise DataError(
+                f"there is no column {name!r}; {suggest(name, map(str, table.columns))}"
+            )
         if _is_table(table[name]):
             raise DataError(f"two columns are called {name!r}; rename one")
     return [(name, table[name]) for name in keys]
@@ -112,7 +125,9 @@ def _column(cells: Any) -> list[Any]:
             raise TypeError
         return list(cells)
     except (TypeError, ValueError):
-        raise DataError("expected a table, or a list of identifiers with one name for what they are") from None
+        raise DataError(
+            "expected a table, or a list of identifiers with one name for what they are"
+        ) from None
 
 
 def _texts(cells: Iterable[Any], name: str) -> list[str | None]:
@@ -132,11 +147,15 @@ def _text(cell: Any, name: str) -> str | None:
     if isinstance(cell, bool | np.bool_):
         raise DataError(f"{name} holds true and false, which identify nobody; name another column")
     if isinstance(cell, bytes | list | tuple | dict | set | np.ndarray):
-        raise DataError(f"{name} holds {type(cell).__name__} in its cells; give identifiers as text or whole numbers")
+        raise DataError(
+            f"{name} holds {type(cell).__name__} in its cells; give identifiers as text or whole numbers"
+        )
     if isinstance(cell, float | np.floating):
         number = float(cell)
         if not abs(number) < EXACT or not number.is_integer():
-            raise DataError(f"{name} holds numbers with decimals, or too long for a float; give identifiers as text")
+            raise DataError(
+                f"{name} holds numbers with decimals, or too long for a float; give identifiers as text"
+            )
         cell = int(number)
     text = str(cell).removesuffix(SHORTEST_TIME) if isinstance(cell, datetime) else str(cell)
     return None if text.strip() in MISSING else text

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from tacit.channel.consortium import Address, Consortium
 from tacit.channel.endpoint import Endpoint, Program, Timing
 from tacit.channel.link import Link
+from tacit.channel.loopback import converse
 from tacit.channel.meeting import meet
-from tacit.channel.memory import converse
 from tacit.core.errors import DataError, StudyError, shown
 from tacit.core.events import Advanced, Event, OnEvent, ignore
 from tacit.core.fields import check_names, conform, field_types
@@ -63,7 +63,9 @@ class Intersection:
         if self.rows is None:
             raise StudyError(f"{self.party} has not learnt which rows are common")
         if len(table) != self.total:
-            raise DataError(f"the table has {len(table)} rows, and the one that was compared {self.total}")
+            raise DataError(
+                f"the table has {len(table)} rows, and the one that was compared {self.total}"
+            )
         return table.iloc[self.rows]
 
 
@@ -104,17 +106,32 @@ def psi(
     if most is not None and conform(most, int, "most") < 0:
         raise StudyError(f"most: expected 0 or more, got {most}")
     if not question[0].networked:
-        raise StudyError(f"{group} is not secure, so it stays in one process; choose another group, or --local")
+        raise StudyError(
+            f"{group} is not secure, so it stays in one process; choose another group, or --local"
+        )
     if not isinstance(consortium, Consortium):
         consortium = Consortium.find(Path(consortium).expanduser() if consortium else None)
-    places = {"listen": listen and Address.parse(listen), "connect": connect and Address.parse(connect)}
+    places = {
+        "listen": listen and Address.parse(listen),
+        "connect": connect and Address.parse(connect),
+    }
     names, network = meet(consortium, party, others, **places)  # type: ignore[arg-type]
     terms = Terms(tuple(names), *question, reveal, learner)
     identifiers = _identifiers(party, data, terms, _keys(key))
     with ThreadPoolExecutor(threads) as pool:
         peers, timing = [name for name in names if name != party], Timing(away=patience)
-        endpoint = Endpoint(party, peers, network, purpose=PURPOSE, timing=timing, on_event=on_event)
-        program = _program(party, identifiers, terms, pool, threads, on_event, None if most is None else Budget(most))
+        endpoint = Endpoint(
+            party, peers, network, purpose=PURPOSE, timing=timing, on_event=on_event
+        )
+        program = _program(
+            party,
+            identifiers,
+            terms,
+            pool,
+            threads,
+            on_event,
+            None if most is None else Budget(most),
+        )
         return complete(endpoint.run(program, conclude, publish))
 
 
@@ -126,24 +143,36 @@ def _keys(key: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _question(
-    key: str | Sequence[str], column: str | None, group: str, spelling: Spelling | Mapping[str, str] | None
+    key: str | Sequence[str],
+    column: str | None,
+    group: str,
+    spelling: Spelling | Mapping[str, str] | None,
 ) -> tuple[Group, str, Spelling]:
     """The group, what is compared, and which spellings are the same."""
     column = column or "+".join(_keys(key))
     if not isinstance(column, str):
-        raise StudyError(f"column: expected a word for what is compared, such as nin, got {shown(column)}")
+        raise StudyError(
+            f"column: expected a word for what is compared, such as nin, got {shown(column)}"
+        )
     if len(column.encode("utf-8", "surrogatepass")) > LONGEST:
-        raise StudyError(f"{shown(column)} is too long a name for what is compared; give a shorter one (--as)")
+        raise StudyError(
+            f"{shown(column)} is too long a name for what is compared; give a shorter one (--as)"
+        )
     if len(_keys(key)) > 1 and column != "+".join(_keys(key)):
         column += f" ({len(_keys(key))} columns)"  # another number of them never matches
     chosen = Group.build(group)
     chosen.check()
     if isinstance(spelling, Mapping):
         check_names(spelling, field_types(Spelling), "spelling")
-        same: Any = {name: conform(value, field_types(Spelling)[name], name) for name, value in spelling.items()}
+        same: Any = {
+            name: conform(value, field_types(Spelling)[name], name)
+            for name, value in spelling.items()
+        }
         spelling = Spelling(**same)
     if not isinstance(spelling, Spelling | None):
-        raise StudyError(f'spelling: expected settings such as {{"case": "keep"}}, got {shown(spelling)}')
+        raise StudyError(
+            f'spelling: expected settings such as {{"case": "keep"}}, got {shown(spelling)}'
+        )
     return chosen, column, spelling or Spelling()
 
 
@@ -156,7 +185,9 @@ def _compare_here(
     with ThreadPoolExecutor(threads) as pool:
         programs = {
             name: _program(name, _identifiers(name, table, terms, key), terms, pool, threads, hear)
-            for (name, table), hear in zip(tables.items(), _summed(on_event, len(tables)), strict=True)
+            for (name, table), hear in zip(
+                tables.items(), _summed(on_event, len(tables)), strict=True
+            )
         }
         return complete(converse(programs, purpose=PURPOSE))
 
@@ -198,7 +229,9 @@ def _program(
     async def program(links: Mapping[str, Link]) -> Intersection:
         deal = await agree(links, me, terms, len(identifiers), accept)
         start = time.perf_counter()  # waiting for the others to appear is not work
-        party = await asyncio.to_thread(Party, me, identifiers.values, deal, pool, threads, on_event)
+        party = await asyncio.to_thread(
+            Party, me, identifiers.values, deal, pool, threads, on_event
+        )
         found = await intersect(party, links)
         return Intersection(
             me,

@@ -44,7 +44,7 @@ BATCH = 4096  # elements in a message
 
 
 @dataclass(frozen=True)
-class Found:
+class CommonRows:
     """What a party has learnt: how many all have in common, and where they are among its identifiers; or neither."""
 
     size: int | None = None
@@ -55,7 +55,13 @@ class Party:
     """One party's identifiers and key, for one session. The key is drawn anew each time and never leaves."""
 
     def __init__(
-        self, me: str, values: Sequence[bytes], deal: Deal, pool: Executor, threads: int, on_event: OnEvent = ignore
+        self,
+        me: str,
+        values: Sequence[bytes],
+        deal: Deal,
+        pool: Executor,
+        threads: int,
+        on_event: OnEvent = ignore,
     ) -> None:
         self.me, self.values, self.deal, self.pool, self.threads, self.on_event = (
             me, values, deal, pool, threads, on_event
@@ -69,7 +75,9 @@ class Party:
         """Its own set, encrypted, batch by batch."""
         for batch in batches(len(self.values)):
             chosen = [self.values[place] for place in self.order[batch]]
-            yield await self._spread(chosen, 1, lambda part: self.group.encrypt_hashed(part, self.deal.tag, self.key))
+            yield await self._spread(
+                chosen, 1, lambda part: self.group.encrypt_hashed(part, self.deal.tag, self.key)
+            )
 
     async def received(self, link: Link, owner: str, *, last: bool) -> AsyncIterator[bytes]:
         """A set as it comes over a link, encrypted with our key too; the tags of that, if ours is the last key."""
@@ -79,33 +87,39 @@ class Party:
             try:
                 yield await self._spread(raw, size, self._sealed if last else self._encrypted)
             except DataError as error:
-                raise ChannelError(f"{link.peer} sent what is no element of the group: {error}") from None
+                raise ChannelError(
+                    f"{link.peer} sent what is no element of the group: {error}"
+                ) from None
 
     def _encrypted(self, part: bytes) -> bytes:
         return self.group.encrypt(part, self.key)
 
     def _sealed(self, part: bytes) -> bytes:
-        return make_tags(self._encrypted(part), self.group.size, self.deal.seal, self.deal.tag_length)
+        return make_tags(
+            self._encrypted(part), self.group.size, self.deal.seal, self.deal.tag_length
+        )
 
     async def _spread(self, items: Any, size: int, work: Callable[[Any], bytes]) -> bytes:
         """Divides a batch among all cores: the group's operations release Python's lock."""
         loop, count = asyncio.get_running_loop(), len(items) // size
         step = -(-count // self.threads) * size
         parts = [items[start : start + step] for start in range(0, len(items), step)]
-        made = await asyncio.gather(*(loop.run_in_executor(self.pool, work, part) for part in parts))
+        made = await asyncio.gather(
+            *(loop.run_in_executor(self.pool, work, part) for part in parts)
+        )
         self.done += count
         self.on_event(Advanced("elements encrypted", self.done, self.total))
         return b"".join(made)
 
 
-async def intersect(party: Party, links: Mapping[str, Link]) -> Found:
+async def intersect(party: Party, links: Mapping[str, Link]) -> CommonRows:
     """Runs the protocol that the terms name, as this party."""
     sizes = party.deal.sizes
     party.total = sum(sizes.values())
     return await (pair(party, *links.values()) if len(sizes) == 2 else ring(party, links))
 
 
-async def pair(party: Party, link: Link) -> Found:
+async def pair(party: Party, link: Link) -> CommonRows:
     """Two parties."""
     deal, me, peer = party.deal, party.me, link.peer
     mine: list[bytes] = []
@@ -121,7 +135,9 @@ async def pair(party: Party, link: Link) -> Found:
             if deal.learns(peer) and deal.reveal == "rows":
                 await link.send("tags", tags)
         other = as_tags(theirs, deal.tag_length)
-        if not await asyncio.to_thread(distinct, other):  # in whose sorted tags, twice and thrice would tell places
+        if not await asyncio.to_thread(
+            distinct, other
+        ):  # in whose sorted tags, twice and thrice would tell places
             raise ChannelError(f"{peer} sent an element twice; its set has to be one")
         if deal.learns(peer) and deal.reveal == "size":  # sorted: the places would tell which
             await send_tags(link, "tags", await asyncio.to_thread(sort_tags, other))
@@ -132,27 +148,33 @@ async def pair(party: Party, link: Link) -> Found:
 
     await together(send(), answer(), listen())
     if not deal.learns(me):
-        return Found()
+        return CommonRows()
     own, other = as_tags(mine, deal.tag_length), as_tags(theirs, deal.tag_length)
     return await asyncio.to_thread(_compare, party, own, other, peer)
 
 
-def _compare(party: Party, own: Tags, other: Tags, peer: str) -> Found:
+def _compare(party: Party, own: Tags, other: Tags, peer: str) -> CommonRows:
     if not distinct(own):
         raise ChannelError(f"{peer} returned a tag twice, so it did not encrypt what it was sent")
     places = common(own, other)
-    return Found(len(places), party.order[places] if party.deal.reveal == "rows" else None)
+    return CommonRows(len(places), party.order[places] if party.deal.reveal == "rows" else None)
 
 
-async def ring(party: Party, links: Mapping[str, Link]) -> Found:
+async def ring(party: Party, links: Mapping[str, Link]) -> CommonRows:
     """Three parties or more."""
     deal, me = party.deal, party.me
-    held: dict[str, list[bytes]] = {owner: [] for owner in deal.sizes if deal.route(owner)[-1] == me}
+    held: dict[str, list[bytes]] = {
+        owner: [] for owner in deal.sizes if deal.route(owner)[-1] == me
+    }
 
     async def pass_on(owner: str) -> None:
         route = deal.route(owner)
         at = route.index(me)
-        source = party.received(links[route[at - 1]], owner, last=owner in held) if at else party.encrypted()
+        source = (
+            party.received(links[route[at - 1]], owner, last=owner in held)
+            if at
+            else party.encrypted()
+        )
         async for batch in source:
             if owner in held:
                 held[owner].append(batch)
@@ -163,7 +185,9 @@ async def ring(party: Party, links: Mapping[str, Link]) -> Found:
     tags = {owner: as_tags(parts, deal.tag_length) for owner, parts in held.items()}
     for owner, one in tags.items():
         if not await asyncio.to_thread(distinct, one):
-            raise ChannelError(f"{owner} sent an element twice, or a party changed what it passed on")
+            raise ChannelError(
+                f"{owner} sent an element twice, or a party changed what it passed on"
+            )
     if me == deal.collector:
         return await collect(party, links, tags)
     if me == deal.judge:
@@ -172,35 +196,43 @@ async def ring(party: Party, links: Mapping[str, Link]) -> Found:
         if deal.reveal == "rows":
             await judge(party, collector, tags[deal.collector])
     if not deal.learns(me):
-        return Found()
+        return CommonRows()
     if deal.reveal == "size":
-        return Found(await receive_count(links[deal.collector], "size", deal))
+        return CommonRows(await receive_count(links[deal.collector], "size", deal))
     return await hear_places(party, links[deal.collector])
 
 
-async def collect(party: Party, links: Mapping[str, Link], tags: Mapping[str, Tags]) -> Found:
+async def collect(party: Party, links: Mapping[str, Link], tags: Mapping[str, Tags]) -> CommonRows:
     """The collector finds the tags that are in all sets, and tells those who may know."""
     deal, me, near = party.deal, party.me, links[party.deal.judge]
-    shared = as_tags(await receive_tags(near, "tags", deal.sizes[me], deal.tag_length), deal.tag_length)
+    shared = as_tags(
+        await receive_tags(near, "tags", deal.sizes[me], deal.tag_length), deal.tag_length
+    )
     if not await asyncio.to_thread(distinct, shared):
         raise ChannelError(f"{near.peer} sent a tag twice")
     for theirs in tags.values():
         shared = shared[await asyncio.to_thread(common, shared, theirs)]
     learners = [peer for peer in links if deal.learns(peer)]
     if deal.reveal == "size":
-        await together(*(links[peer].send("size", len(shared).to_bytes(8, "big")) for peer in learners))
-        return Found(len(shared))
+        await together(
+            *(links[peer].send("size", len(shared).to_bytes(8, "big")) for peer in learners)
+        )
+        return CommonRows(len(shared))
 
-    async def ask() -> Found:
+    async def ask() -> CommonRows:
         await near.send("size", len(shared).to_bytes(8, "big"))
         await send_tags(near, "common", shared)
         found = await hear_places(party, near)
         if found.size != len(shared):
-            raise ChannelError(f"{near.peer} knows {found.size} places of {len(shared)} common elements")
+            raise ChannelError(
+                f"{near.peer} knows {found.size} places of {len(shared)} common elements"
+            )
         return found
 
-    done = await together(ask(), *(tell_places(links[peer], tags[peer], shared) for peer in learners))
-    found: Found = done[0]
+    done = await together(
+        ask(), *(tell_places(links[peer], tags[peer], shared) for peer in learners)
+    )
+    found: CommonRows = done[0]
     return found
 
 
@@ -209,8 +241,12 @@ async def judge(party: Party, collector: Link, tags: Tags) -> None:
     size = await receive_count(collector, "size", party.deal)
     length = party.deal.tag_length
     shared = as_tags(await receive_tags(collector, "common", size, length), length)
-    if len(await asyncio.to_thread(common, tags, shared)) != size or not await asyncio.to_thread(distinct, shared):
-        raise ChannelError(f"{collector.peer} sent as common what not all sets have, or the same twice")
+    if len(await asyncio.to_thread(common, tags, shared)) != size or not await asyncio.to_thread(
+        distinct, shared
+    ):
+        raise ChannelError(
+            f"{collector.peer} sent as common what not all sets have, or the same twice"
+        )
     await tell_places(collector, tags, shared)
 
 
@@ -221,14 +257,18 @@ async def tell_places(link: Link, tags: Tags, shared: Tags) -> None:
         await link.send("places", places[batch].astype("<u4").tobytes())
 
 
-async def hear_places(party: Party, link: Link) -> Found:
+async def hear_places(party: Party, link: Link) -> CommonRows:
     """Which of our elements are common."""
     size = await receive_count(link, "count", party.deal)
     raw = b"".join([await receive_part(link, "places", batch, 4) for batch in batches(size)])
     places = np.frombuffer(raw, "<u4").astype(np.int64)
-    if len(await asyncio.to_thread(np.unique, places)) != size or (size and places.max() >= len(party.values)):
-        raise ChannelError(f"{link.peer} sent places that are not those of {size} different elements of our set")
-    return Found(size, party.order[places])
+    if len(await asyncio.to_thread(np.unique, places)) != size or (
+        size and places.max() >= len(party.values)
+    ):
+        raise ChannelError(
+            f"{link.peer} sent places that are not those of {size} different elements of our set"
+        )
+    return CommonRows(size, party.order[places])
 
 
 async def send_tags(link: Link, name: str, tags: Tags) -> None:
@@ -253,7 +293,9 @@ async def receive_count(link: Link, name: str, deal: Deal) -> int:
     """How many are in common."""
     raw, most = await link.receive(name), min(deal.sizes.values())
     if len(raw) != 8 or int.from_bytes(raw, "big") > most:
-        raise ChannelError(f"{link.peer} sent no number, or more in common than the {most} of the smallest set")
+        raise ChannelError(
+            f"{link.peer} sent no number, or more in common than the {most} of the smallest set"
+        )
     return int.from_bytes(raw, "big")
 
 

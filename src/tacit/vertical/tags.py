@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 SECURITY = 40  # bits
-Tags = NDArray[Any]  # (n,) of fixed-length byte strings; NumPy's comparison is exact, since all are equally long
+Tags = NDArray[
+    Any
+]  # (n,) of fixed-length byte strings; NumPy's comparison is exact, since all are equally long
 
 
 def tag_length(sizes: Sequence[int], security: int = SECURITY) -> int:
@@ -26,7 +28,10 @@ def tag_length(sizes: Sequence[int], security: int = SECURITY) -> int:
     >>> tag_length([1_000_000, 1_000_000])
     10
     """
-    across, within = sum(a * b for a, b in combinations(sizes, 2)), [size * (size - 1) // 2 for size in sizes]
+    across, within = (
+        sum(a * b for a, b in combinations(sizes, 2)),
+        [size * (size - 1) // 2 for size in sizes],
+    )
     bits = security + (max(1, across, *within) - 1).bit_length()  # the logarithm, rounded up
     return max(1, -(-bits // 8))
 

@@ -44,11 +44,17 @@ class Terms:
 
     def __post_init__(self) -> None:
         if len(self.parties) < 2:
-            raise StudyError(f"an intersection needs two parties or more, got {', '.join(self.parties) or 'none'}")
+            raise StudyError(
+                f"an intersection needs two parties or more, got {', '.join(self.parties) or 'none'}"
+            )
         if len(self.parties) > MOST_PARTIES:
-            raise StudyError(f"at most {MOST_PARTIES} parties can be compared at once, got {len(self.parties)}")
+            raise StudyError(
+                f"at most {MOST_PARTIES} parties can be compared at once, got {len(self.parties)}"
+            )
         if self.learner is not None and self.learner not in self.parties:
-            raise StudyError(f"{self.learner!r} cannot learn the result: the parties are {', '.join(self.parties)}")
+            raise StudyError(
+                f"{self.learner!r} cannot learn the result: the parties are {', '.join(self.parties)}"
+            )
 
     def stated(self) -> dict[str, Any]:
         return {
@@ -143,13 +149,19 @@ class Budget:
         self.brought[peer] = before + size
         if before + size > self.most:
             again = f" after {before:,} in earlier attempts" if before else ""
-            raise ChannelError(f"{peer} brings {size:,} identifiers{again}, and {me} accepts at most {self.most:,}")
+            raise ChannelError(
+                f"{peer} brings {size:,} identifiers{again}, and {me} accepts at most {self.most:,}"
+            )
 
 
-async def agree(links: Mapping[str, Link], me: str, terms: Terms, size: int, accept: Budget | None = None) -> Deal:
+async def agree(
+    links: Mapping[str, Link], me: str, terms: Terms, size: int, accept: Budget | None = None
+) -> Deal:
     """Compares terms with all peers; a difference ends it, with the setting that differs."""
     if size >= MOST:
-        raise StudyError(f"{size} identifiers are too many; at most {MOST - 1} can be compared at once")
+        raise StudyError(
+            f"{size} identifiers are too many; at most {MOST - 1} can be compared at once"
+        )
     said = terms.stated() | {"size": size, "nonce": secrets.token_hex(32)}
     raw = json.dumps(said).encode()
     await asyncio.gather(*(link.send("terms", raw) for link in links.values()))
@@ -164,7 +176,9 @@ async def agree(links: Mapping[str, Link], me: str, terms: Terms, size: int, acc
         if accept is not None:
             accept.spend(me, peer, heard[peer]["size"])
     sizes = {name: int(heard[name]["size"]) for name in terms.parties}
-    whole = json.dumps([terms.stated(), sizes, [heard[name]["nonce"] for name in terms.parties]], sort_keys=True)
+    whole = json.dumps(
+        [terms.stated(), sizes, [heard[name]["nonce"] for name in terms.parties]], sort_keys=True
+    )
     return Deal(terms, sizes, hashlib.sha256(whole.encode()).digest())
 
 
@@ -174,7 +188,12 @@ def _understood(peer: str, raw: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         said = None
     size, nonce = (said.get("size"), said.get("nonce")) if isinstance(said, dict) else (None, None)
-    if type(size) is not int or not 0 <= size < MOST or not isinstance(nonce, str) or len(nonce) != 64:
+    if (
+        type(size) is not int
+        or not 0 <= size < MOST
+        or not isinstance(nonce, str)
+        or len(nonce) != 64
+    ):
         raise ChannelError(f"{peer} sent terms that this version does not understand")
     assert isinstance(said, dict)
     return said

@@ -28,7 +28,9 @@ def test_everybody_trains_the_same_cnn_from_the_same_weights(task: object) -> No
     ours, theirs = Model.build("cnn").make((1, 28, 28), 10), task.make_model()  # type: ignore[attr-defined]
     assert str(ours) == str(theirs)
     again = task.make_model()  # type: ignore[attr-defined]
-    assert all(torch.equal(a, b) for a, b in zip(theirs.parameters(), again.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(theirs.parameters(), again.parameters(), strict=True)
+    )
 
 
 def test_every_sample_belongs_to_one_client(task: object) -> None:

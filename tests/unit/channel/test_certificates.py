@@ -26,7 +26,7 @@ from tacit.channel.certificates import (
     issue,
     read_certificate,
 )
-from tacit.channel.names import check_consortium_name, check_party_name
+from tacit.channel.party_names import check_consortium_name, check_party_name
 from tacit.core.errors import DataError, MissingDependencyError
 
 LONG_AGO = datetime.now(UTC) - timedelta(days=1000)
@@ -59,7 +59,9 @@ def context(purpose: int, folder: Path, party: str, ca: Path | None = None) -> s
     return made
 
 
-def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, expected: str) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+def shake_hands(
+    server: ssl.SSLContext, client: ssl.SSLContext, expected: str
+) -> tuple[ssl.SSLObject, ssl.SSLObject]:
     """Server and client after their handshake, over memory."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (
@@ -75,7 +77,9 @@ def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, expected: str) -
     return ends[1], ends[0]
 
 
-def meet(folder: Path, expected: str = "alice", *, guest: Path | None = None, server: str = "alice") -> ssl.SSLObject:
+def meet(
+    folder: Path, expected: str = "alice", *, guest: Path | None = None, server: str = "alice"
+) -> ssl.SSLObject:
     """Bob dials a server whom he believes to be `expected`; the server's end."""
     listening = context(ssl.PROTOCOL_TLS_SERVER, folder, server)
     dialling = context(ssl.PROTOCOL_TLS_CLIENT, guest or folder, "bob", folder / "ca.pem")
@@ -108,7 +112,9 @@ def test_an_expired_certificate_is_refused(folder: Path) -> None:
         meet(folder)
 
 
-def test_a_certificate_by_request_shakes_hands_and_its_key_never_leaves(folder: Path, tmp_path: Path) -> None:
+def test_a_certificate_by_request_shakes_hands_and_its_key_never_leaves(
+    folder: Path, tmp_path: Path
+) -> None:
     request = create_request(tmp_path / "at_bob", "bob")
     (folder / "bob.key").unlink()
     issue(folder, "bob", request=request)
@@ -130,7 +136,9 @@ def test_a_party_may_bear_the_consortiums_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("open_umask")
-def test_keys_are_their_owners_alone_from_the_first_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_their_owners_alone_from_the_first_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened: list[tuple[str, int]] = []
     plain = os.open
 
@@ -180,7 +188,12 @@ def test_a_request_that_lies_in_the_folder_is_used(folder: Path, tmp_path: Path)
     shutil.copy(create_request(tmp_path, "carol"), folder)
     issue(folder, "carol")
     assert not (folder / "carol.key").exists()
-    assert check_identity(folder / "ca.pem", folder / "carol.pem", tmp_path / "carol.key", "carol").party == "carol"
+    assert (
+        check_identity(
+            folder / "ca.pem", folder / "carol.pem", tmp_path / "carol.key", "carol"
+        ).party
+        == "carol"
+    )
 
 
 def test_no_certificate_outlives_its_authority(tmp_path: Path) -> None:
@@ -193,12 +206,19 @@ def test_a_certificate_is_described(folder: Path) -> None:
     found = describe(folder / "alice.pem")
     assert (found.party, found.consortium, found.authority) == ("alice", "heart-study", False)
     assert found.issuer == "CN=certificate authority,O=heart-study"
-    assert found.fingerprint == read_certificate(folder / "alice.pem").fingerprint(hashes.SHA256()).hex()
+    assert (
+        found.fingerprint
+        == read_certificate(folder / "alice.pem").fingerprint(hashes.SHA256()).hex()
+    )
     assert describe(folder / "ca.pem").authority
 
 
-@pytest.mark.parametrize("make", [ed25519.Ed25519PrivateKey.generate, lambda: rsa.generate_private_key(65537, 2048)])
-def test_a_key_made_elsewhere_is_certified(folder: Path, make: Callable[[], ed25519.Ed25519PrivateKey]) -> None:
+@pytest.mark.parametrize(
+    "make", [ed25519.Ed25519PrivateKey.generate, lambda: rsa.generate_private_key(65537, 2048)]
+)
+def test_a_key_made_elsewhere_is_certified(
+    folder: Path, make: Callable[[], ed25519.Ed25519PrivateKey]
+) -> None:
     content = make().private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -231,32 +251,80 @@ def foreign(folder: Path) -> None:
 
 
 WRONG: list[tuple[str, Callable[[Path], object], str]] = [
-    ("no certificate", lambda f: (f / "alice.pem").unlink(), "there is no such file; ask whoever keeps"),
-    ("no key", lambda f: (f / "alice.key").unlink(), "there is no such file; it stays where it was made"),
+    (
+        "no certificate",
+        lambda f: (f / "alice.pem").unlink(),
+        "there is no such file; ask whoever keeps",
+    ),
+    (
+        "no key",
+        lambda f: (f / "alice.key").unlink(),
+        "there is no such file; it stays where it was made",
+    ),
     ("no authority", lambda f: (f / "ca.pem").unlink(), "there is no such file"),
     ("a folder", lambda f: ((f / "alice.key").unlink(), (f / "alice.key").mkdir()), "cannot read"),
-    ("damaged", lambda f: (f / "alice.pem").write_bytes((f / "alice.pem").read_bytes()[:300]), "damaged"),
-    ("not text", lambda f: (f / "alice.pem").write_bytes(bytes(range(256))), "damaged, or no certificate"),
-    ("a key for a certificate", lambda f: shutil.copy(f / "alice.key", f / "alice.pem"), "it holds a private key"),
-    ("damaged key", lambda f: (f / "alice.key").write_text("-----BEGIN PRIVATE KEY-----\n"), "no private key"),
-    ("encrypted key", lambda f: encrypt(f / "alice.key"), "alice.key is encrypted; decrypt it: openssl pkey"),
+    (
+        "damaged",
+        lambda f: (f / "alice.pem").write_bytes((f / "alice.pem").read_bytes()[:300]),
+        "damaged",
+    ),
+    (
+        "not text",
+        lambda f: (f / "alice.pem").write_bytes(bytes(range(256))),
+        "damaged, or no certificate",
+    ),
+    (
+        "a key for a certificate",
+        lambda f: shutil.copy(f / "alice.key", f / "alice.pem"),
+        "it holds a private key",
+    ),
+    (
+        "damaged key",
+        lambda f: (f / "alice.key").write_text("-----BEGIN PRIVATE KEY-----\n"),
+        "no private key",
+    ),
+    (
+        "encrypted key",
+        lambda f: encrypt(f / "alice.key"),
+        "alice.key is encrypted; decrypt it: openssl pkey",
+    ),
     ("key for all", lambda f: (f / "alice.key").chmod(0o640), "not yours alone; run: chmod 600 "),
-    ("other key", lambda f: shutil.copy(f / "bob.key", f / "alice.key"), "alice.key does not belong to "),
+    (
+        "other key",
+        lambda f: shutil.copy(f / "bob.key", f / "alice.key"),
+        "alice.key does not belong to ",
+    ),
     (
         "other name",
         lambda f: shutil.copy(f / "bob.pem", f / "alice.pem"),
         "is the certificate of 'bob', not of 'alice'",
     ),
     ("other authority", foreign, "alice.pem is not signed by "),
-    ("a party as authority", lambda f: shutil.copy(f / "bob.pem", f / "ca.pem"), "not the authority's"),
-    ("the authority as party", lambda f: shutil.copy(f / "ca.pem", f / "alice.pem"), "not a party's; name alice.pem"),
+    (
+        "a party as authority",
+        lambda f: shutil.copy(f / "bob.pem", f / "ca.pem"),
+        "not the authority's",
+    ),
+    (
+        "the authority as party",
+        lambda f: shutil.copy(f / "ca.pem", f / "alice.pem"),
+        "not a party's; name alice.pem",
+    ),
     ("expired", lambda f: issue(f, "alice", now=LONG_AGO), "; renew it: tacit cert issue alice"),
-    ("too early", lambda f: issue(f, "alice", now=datetime.now(UTC) + timedelta(days=2)), "is not valid before 20"),
+    (
+        "too early",
+        lambda f: issue(f, "alice", now=datetime.now(UTC) + timedelta(days=2)),
+        "is not valid before 20",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("spoil", "said"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG])
-def test_what_is_wrong_with_an_identity_is_one_line(folder: Path, spoil: Callable[[Path], object], said: str) -> None:
+@pytest.mark.parametrize(
+    ("spoil", "said"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG]
+)
+def test_what_is_wrong_with_an_identity_is_one_line(
+    folder: Path, spoil: Callable[[Path], object], said: str
+) -> None:
     spoil(folder)
     with pytest.raises(DataError) as caught:
         check_identity(*files(folder), "alice")
@@ -293,15 +361,29 @@ def forged(path: Path) -> Path:
 REQUESTS: list[tuple[str, Callable[[Path], object], str]] = [
     ("none", lambda p: p.exists(), "the party makes it: tacit cert request alice"),
     ("damaged", lambda p: p.write_text("-----BEGIN"), "damaged, or no certificate request"),
-    ("another's", lambda p: csr(p, "bob", ec.generate_private_key(ec.SECP256R1())), "asks for 'bob', not for 'alice'"),
+    (
+        "another's",
+        lambda p: csr(p, "bob", ec.generate_private_key(ec.SECP256R1())),
+        "asks for 'bob', not for 'alice'",
+    ),
     ("forged", forged, "not signed with the key it is for"),
     ("weak", lambda p: csr(p, "alice", rsa.generate_private_key(65537, 1024)), "too weak"),
-    ("unusual curve", lambda p: csr(p, "alice", ec.generate_private_key(ec.SECP256K1())), "too weak"),
-    ("other key", lambda p: csr(p, "alice", ec.generate_private_key(ec.SECP256R1())), "was not made with "),
+    (
+        "unusual curve",
+        lambda p: csr(p, "alice", ec.generate_private_key(ec.SECP256K1())),
+        "too weak",
+    ),
+    (
+        "other key",
+        lambda p: csr(p, "alice", ec.generate_private_key(ec.SECP256R1())),
+        "was not made with ",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("write", "said"), [case[1:] for case in REQUESTS], ids=[case[0] for case in REQUESTS])
+@pytest.mark.parametrize(
+    ("write", "said"), [case[1:] for case in REQUESTS], ids=[case[0] for case in REQUESTS]
+)
 def test_a_request_that_is_refused_changes_nothing(
     folder: Path, tmp_path: Path, write: Callable[[Path], object], said: str
 ) -> None:
@@ -328,7 +410,9 @@ def second_write_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", full)
 
 
-def test_a_certificate_that_cannot_be_written_leaves_no_key(folder: Path, second_write_fails: None) -> None:
+def test_a_certificate_that_cannot_be_written_leaves_no_key(
+    folder: Path, second_write_fails: None
+) -> None:
     before = sorted(folder.iterdir())
     with pytest.raises(OSError, match="No space"):
         issue(folder, "carol")
@@ -374,7 +458,9 @@ def test_dns_labels_name_parties(name: str) -> None:
     assert check_party_name(name) == name
 
 
-@pytest.mark.parametrize("name", ["", "-a", "a-", "a b", "a.b", "Alice", "a" * 64, "é", "../x", "a\n", "ca"])
+@pytest.mark.parametrize(
+    "name", ["", "-a", "a-", "a b", "a.b", "Alice", "a" * 64, "é", "../x", "a\n", "ca"]
+)
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(DataError, match="cannot name a party") as caught:
         check_party_name(name)
@@ -406,4 +492,7 @@ def test_without_cryptography_the_command_that_installs_it_is_named(
 
 def test_importing_the_module_does_not_import_cryptography() -> None:
     code = f"import sys, {certificates.__name__}; print('cryptography' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+        == "False\n"
+    )

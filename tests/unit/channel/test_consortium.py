@@ -33,7 +33,9 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     found = Consortium.read(written(tmp_path))
     assert (found.name, found.ca) == ("heart-study", tmp_path / "ca.pem")
     assert list(found.members) == ["alice", "bob", "carol", "dora"]
-    assert found.member("alice") == default_member("alice", tmp_path, Address("alice.example", 7050))
+    assert found.member("alice") == default_member(
+        "alice", tmp_path, Address("alice.example", 7050)
+    )
     bob = found.member("bob")
     assert (bob.address, bob.certificate, bob.key) == (
         Address("::1", 7050),
@@ -54,7 +56,9 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert (tmp_path / "again.yaml").read_text() == text
 
 
-def test_a_file_in_another_folder_names_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_in_another_folder_names_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("in").mkdir()
     found = Consortium.read(written(Path("in")))
@@ -76,13 +80,17 @@ def test_a_consortium_without_parties_is_one_that_is_being_built(tmp_path: Path)
     made = Consortium("ünïon of many", tmp_path / "ca.pem", {})
     made.write(tmp_path / "consortium.yaml")
     assert Consortium.find(tmp_path) == made
-    with pytest.raises(DataError, match="no party of ünïon of many is called 'alice'; it has none yet"):
+    with pytest.raises(
+        DataError, match="no party of ünïon of many is called 'alice'; it has none yet"
+    ):
         made.member("alice")
 
 
 def test_a_party_takes_its_place_or_the_last(tmp_path: Path) -> None:
     found = Consortium.read(written(tmp_path))
-    moved = found.with_member(default_member("bob", tmp_path)).with_member(default_member("eve", tmp_path))
+    moved = found.with_member(default_member("bob", tmp_path)).with_member(
+        default_member("eve", tmp_path)
+    )
     assert list(moved.members) == ["alice", "bob", "carol", "dora", "eve"]
     assert moved.member("bob").address is None
     assert found.member("bob").address is not None
@@ -93,7 +101,9 @@ def test_a_misspelt_party_is_guessed(tmp_path: Path) -> None:
         Consortium.read(written(tmp_path)).member("alcie")
 
 
-def test_the_file_is_found_here_or_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_found_here_or_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match="tacit cert init makes one"):
         Consortium.find(None)
@@ -119,15 +129,33 @@ def test_the_file_is_found_here_or_in_its_folder(tmp_path: Path, monkeypatch: py
         ("consortium: a\nca: ''", "ca: expected text, got ''"),
         ("consortium: a\npartys: {}", "there is no setting 'partys'; did you mean parties?"),
         ("consortium: a\nparties: [alice, bob]", "parties: expected a line per party"),
-        ("consortium: a\nparties: {alice: {adress: 'a:1'}}", "there is no setting 'adress'; did you mean address?"),
+        (
+            "consortium: a\nparties: {alice: {adress: 'a:1'}}",
+            "there is no setting 'adress'; did you mean address?",
+        ),
         ("consortium: a\nparties: {alice: 'a:1'}", 'alice: expected {address: "host:port"}'),
         ("consortium: a\nparties: {Alice: {}}", "'Alice' cannot name a party"),
-        ("consortium: a\nparties: {no: {}}", "false is no text to YAML; put the party's name in quotes"),
-        ("consortium: a\nparties: {alice: {address: 7050}}", "address: expected text in quotes, got 7050"),
-        ("consortium: a\nparties: {alice: {address: }}", "address: expected text, got nothing (null)"),
-        ("consortium: a\nparties: {alice: {address: alice}}", "parties: alice: address: 'alice': expected host:port"),
+        (
+            "consortium: a\nparties: {no: {}}",
+            "false is no text to YAML; put the party's name in quotes",
+        ),
+        (
+            "consortium: a\nparties: {alice: {address: 7050}}",
+            "address: expected text in quotes, got 7050",
+        ),
+        (
+            "consortium: a\nparties: {alice: {address: }}",
+            "address: expected text, got nothing (null)",
+        ),
+        (
+            "consortium: a\nparties: {alice: {address: alice}}",
+            "parties: alice: address: 'alice': expected host:port",
+        ),
         ("consortium: a\nparties: {alice: {key: 3}}", "key: expected text in quotes, got 3"),
-        ("consortium: a\nparties:\n  alice: {}\n  alice: {}", "'alice' is set twice, in lines 3 and 4"),
+        (
+            "consortium: a\nparties:\n  alice: {}\n  alice: {}",
+            "'alice' is set twice, in lines 3 and 4",
+        ),
         ("consortium: [a", "is not valid YAML: line"),
         ("consortium: !!python/object/apply:os.getcwd []", "is not valid YAML"),
         ("consortium: \0", "it is not text"),
@@ -153,7 +181,15 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["alice.example:7050", "localhost:0", "127.0.0.1:65535", "[::1]:7050", "[fe80::1%eth0]:1", "my_host.:80"]
+    "text",
+    [
+        "alice.example:7050",
+        "localhost:0",
+        "127.0.0.1:65535",
+        "[::1]:7050",
+        "[fe80::1%eth0]:1",
+        "my_host.:80",
+    ],
 )
 def test_addresses_round_trip(text: str) -> None:
     assert str(Address.parse(text)) == text

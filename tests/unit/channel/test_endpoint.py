@@ -21,7 +21,7 @@ from tacit.channel.endpoint import Endpoint, Timing
 from tacit.channel.frames import HEADER, ChannelError, Frame, Kind
 from tacit.channel.greeting import LONGEST, Hello
 from tacit.channel.link import WINDOW, Link
-from tacit.channel.memory import Pipe, Room, Seat, converse
+from tacit.channel.loopback import LoopbackCarrier, MeetingRoom, Pipe, converse
 from tacit.core.events import Event, Noted, Warned
 
 QUICK = Timing(beat=0.02, silence=0.5, away=5, answer=5, greeting=0.5)
@@ -34,10 +34,12 @@ def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, seconds)
 
 
-class FrailSeat(Seat):
+class FrailSeat(LoopbackCarrier):
     """Its connections break, or go silent, after so many bytes in either direction, in the middle of a frame."""
 
-    def __init__(self, room: Room, me: str, budgets: list[int] | None = None, *, silent: bool = False) -> None:
+    def __init__(
+        self, room: MeetingRoom, me: str, budgets: list[int] | None = None, *, silent: bool = False
+    ) -> None:
         super().__init__(room, me)
         self.budgets, self.silent, self.dead = budgets or [], silent, False
         self.connections: list[Connection] = []
@@ -101,10 +103,21 @@ class Somebody:
         return [event.text for event in self.told if isinstance(event, Noted)]
 
 
-def somebody(room: Room, me: str, *peers: str, timing: Timing = QUICK, purpose: str = "test", **seat: Any) -> Somebody:
+def somebody(
+    room: MeetingRoom,
+    me: str,
+    *peers: str,
+    timing: Timing = QUICK,
+    purpose: str = "test",
+    **seat: Any,
+) -> Somebody:
     place = FrailSeat(room, me, **seat)
     told: list[Event] = []
-    return Somebody(Endpoint(me, peers, place, purpose=purpose, timing=timing, on_event=told.append), place, told)
+    return Somebody(
+        Endpoint(me, peers, place, purpose=purpose, timing=timing, on_event=told.append),
+        place,
+        told,
+    )
 
 
 async def both(*work: Awaitable[Any]) -> list[Any]:
@@ -115,7 +128,9 @@ async def nothing(_links: Links) -> str:
     return "done"
 
 
-def exchange(count: int, names: list[str], size: int = 40) -> Callable[[Links], Awaitable[dict[str, list[bytes]]]]:
+def exchange(
+    count: int, names: list[str], size: int = 40
+) -> Callable[[Links], Awaitable[dict[str, list[bytes]]]]:
     """Sends numbered messages of several names to the one peer, and returns what came."""
 
     async def program(links: Links) -> dict[str, list[bytes]]:
@@ -135,18 +150,24 @@ def exchange(count: int, names: list[str], size: int = 40) -> Callable[[Links], 
 
 
 def due(peer: str, count: int, names: list[str], size: int = 40) -> dict[str, list[bytes]]:
-    return {name: [f"{peer} {name} {k} ".encode().ljust(size, b".") for k in range(count)] for name in names}
+    return {
+        name: [f"{peer} {name} {k} ".encode().ljust(size, b".") for k in range(count)]
+        for name in names
+    }
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_everything_arrives_once_and_in_order_over_connections_that_break(seed: int) -> None:
     """Cut anywhere, also within a greeting or a header: up to 12 connections break before one holds."""
     chance = random.Random(seed)
-    budgets = [chance.choice([1, 19, 20, 21, 300, chance.randrange(1, 6000)]) for _ in range(chance.randrange(2, 13))]
+    budgets = [
+        chance.choice([1, 19, 20, 21, 300, chance.randrange(1, 6000)])
+        for _ in range(chance.randrange(2, 13))
+    ]
     names = ["x", "y", "z"]
 
     async def scene() -> None:
-        room = Room()
+        room = MeetingRoom()
         alice, bob = somebody(room, "alice", "bob"), somebody(room, "bob", "alice", budgets=budgets)
         program = exchange(40, names)
         found = await asyncio.gather(alice.endpoint.run(program), bob.endpoint.run(program))
@@ -162,7 +183,7 @@ def test_everything_arrives_when_connections_are_cut_at_random_moments(seed: int
     names = ["x", "y"]
 
     async def scene() -> None:
-        room = Room()
+        room = MeetingRoom()
         parties = [somebody(room, "alice", "bob"), somebody(room, "bob", "alice")]
         running = [asyncio.create_task(one.endpoint.run(exchange(300, names))) for one in parties]
         for _ in range(15):
@@ -180,13 +201,16 @@ def test_a_connection_that_goes_silent_is_noticed_and_made_again() -> None:
     timing = Timing(beat=0.02, silence=0.15, away=5, answer=5, greeting=0.5)
 
     async def scene() -> None:
-        room = Room()
+        room = MeetingRoom()
         alice = somebody(room, "alice", "bob", timing=timing)
         bob = somebody(room, "bob", "alice", timing=timing, budgets=[2000], silent=True)
         program = exchange(60, ["x"])
         found = await asyncio.gather(alice.endpoint.run(program), bob.endpoint.run(program))
         assert found == [due("bob", 60, ["x"]), due("alice", 60, ["x"])]
-        assert "lost the connection to alice (it has been silent for 0.15 s); waiting up to 5 s for it" in str(bob.told)
+        assert (
+            "lost the connection to alice (it has been silent for 0.15 s); waiting up to 5 s for it"
+            in str(bob.told)
+        )
 
     run(scene())
 
@@ -218,7 +242,7 @@ def test_a_peer_that_does_not_read_keeps_the_other_waiting_and_little_in_memory(
 
 def test_a_peer_that_never_comes_is_given_up() -> None:
     async def scene(me: str, peer: str) -> None:
-        one = somebody(Room(), me, peer, timing=Timing(beat=0.02, away=0.1))
+        one = somebody(MeetingRoom(), me, peer, timing=Timing(beat=0.02, away=0.1))
         with pytest.raises(ChannelError) as caught:
             await one.endpoint.run(nothing)
         why = " (alice is not here)" if peer == "alice" else ""  # bob dials, alice waits
@@ -234,7 +258,7 @@ def test_a_peer_that_never_comes_is_given_up() -> None:
 
 def test_a_peer_that_goes_and_does_not_come_back_is_given_up() -> None:
     async def scene() -> None:
-        room, timing = Room(), Timing(beat=0.02, silence=0.1, away=0.15, greeting=0.1)
+        room, timing = MeetingRoom(), Timing(beat=0.02, silence=0.1, away=0.15, greeting=0.1)
         alice, bob = somebody(room, "alice", "bob", timing=timing), somebody(room, "bob", "alice")
         running = asyncio.create_task(alice.endpoint.run(exchange(1, ["x"])))
         gone = asyncio.create_task(bob.endpoint.run(wait_for_ever))
@@ -243,7 +267,10 @@ def test_a_peer_that_goes_and_does_not_come_back_is_given_up() -> None:
         await kill(bob, gone)
         with pytest.raises(ChannelError) as caught:
             await running
-        assert str(caught.value) == "bob did not come back to this process within 0.15 s; start all sides again"
+        assert (
+            str(caught.value)
+            == "bob did not come back to this process within 0.15 s; start all sides again"
+        )
         assert alice.warnings == [
             "lost the connection to bob (the other side closed it); waiting up to 0.15 s for it to come back"
         ]
@@ -253,7 +280,7 @@ def test_a_peer_that_goes_and_does_not_come_back_is_given_up() -> None:
 
 def test_a_peer_that_is_there_and_says_nothing_ends_it() -> None:
     async def scene() -> None:
-        room = Room()
+        room = MeetingRoom()
         alice = somebody(room, "alice", "bob", timing=Timing(beat=0.02, answer=0.1))
         bob = somebody(room, "bob", "alice")
         found = await both(alice.endpoint.run(exchange(1, ["x"])), bob.endpoint.run(wait_for_ever))
@@ -311,7 +338,7 @@ def test_when_parties_start_anew_all_get_the_result_of_one_attempt(parties: int,
     names = NAMES[:parties]
 
     async def scene() -> None:
-        room, now, running = Room(), {}, {}
+        room, now, running = MeetingRoom(), {}, {}
 
         def start(name: str) -> None:
             now[name] = somebody(room, name, *(other for other in names if other != name))
@@ -340,9 +367,12 @@ def test_when_parties_start_anew_all_get_the_result_of_one_attempt(parties: int,
 @pytest.mark.parametrize("victim", ["alice", "bob"])
 def test_the_survivor_hears_that_the_other_was_lost_and_has_started_anew(victim: str) -> None:
     async def scene() -> None:
-        room = Room()
+        room = MeetingRoom()
         parties = {"alice": somebody(room, "alice", "bob"), "bob": somebody(room, "bob", "alice")}
-        running = {name: asyncio.create_task(one.endpoint.run(attempt(name))) for name, one in parties.items()}
+        running = {
+            name: asyncio.create_task(one.endpoint.run(attempt(name)))
+            for name, one in parties.items()
+        }
         await asyncio.sleep(0.03)
         await kill(parties[victim], running[victim])
         other = "bob" if victim == "alice" else "alice"
@@ -359,10 +389,14 @@ def test_the_survivor_hears_that_the_other_was_lost_and_has_started_anew(victim:
 
 def test_a_connection_that_comes_back_says_so() -> None:
     async def scene() -> None:
-        room = Room()
+        room = MeetingRoom()
         alice, bob = somebody(room, "alice", "bob"), somebody(room, "bob", "alice", budgets=[3000])
         await asyncio.gather(*(one.endpoint.run(exchange(50, ["x"])) for one in (alice, bob)))
-        assert alice.notes == ["waiting for bob at this process", "connected to bob at this process", "bob is back"]
+        assert alice.notes == [
+            "waiting for bob at this process",
+            "connected to bob at this process",
+            "bob is back",
+        ]
         assert bob.notes[-2:] == ["connected to alice at this process", "alice is back"]
 
     run(scene())
@@ -380,7 +414,7 @@ async def meet_and_fail(links: Links) -> None:
 
 def test_an_error_reaches_the_other_as_one_line_that_holds_no_data() -> None:
     async def scene() -> None:
-        room = Room()
+        room = MeetingRoom()
         alice, bob = somebody(room, "alice", "bob"), somebody(room, "bob", "alice")
         found = await both(alice.endpoint.run(meet_and_fail), bob.endpoint.run(attempt_x))
         assert isinstance(found[0], ValueError)
@@ -406,14 +440,16 @@ def test_in_one_process_the_first_error_is_the_one_that_is_raised() -> None:
 @pytest.mark.parametrize("stopped", [0, 1])
 def test_who_is_stopped_by_its_user_says_so(stopped: int) -> None:
     async def scene() -> None:
-        room = Room()
+        room = MeetingRoom()
         parties = [somebody(room, "alice", "bob"), somebody(room, "bob", "alice")]
         running = [asyncio.create_task(one.endpoint.run(attempt_x)) for one in parties]
         await asyncio.sleep(0.03)
         running[stopped].cancel()
         found = await both(*running)
         assert isinstance(found[stopped], asyncio.CancelledError)
-        who = ["alice at this process", "bob"][stopped]  # the side that dials also says whom it dialled where
+        who = ["alice at this process", "bob"][
+            stopped
+        ]  # the side that dials also says whom it dialled where
         assert str(found[1 - stopped]) == f"{who} was stopped by its user"
 
     run(scene())
@@ -421,7 +457,7 @@ def test_who_is_stopped_by_its_user_says_so(stopped: int) -> None:
 
 def test_of_three_all_hear_who_stopped() -> None:
     async def scene() -> None:
-        room = Room()
+        room = MeetingRoom()
         parties = [somebody(room, me, *(other for other in NAMES if other != me)) for me in NAMES]
         running = [asyncio.create_task(one.endpoint.run(wait_for_ever)) for one in parties]
         await asyncio.sleep(0.05)
@@ -436,14 +472,16 @@ def test_of_three_all_hear_who_stopped() -> None:
 
 def test_results_are_safe_before_anybody_hears_of_them() -> None:
     async def scene() -> None:
-        room, order = Room(), []
+        room, order = MeetingRoom(), []
 
         async def take_part(me: str, *peers: str) -> None:
             one = somebody(room, me, *peers)
             await one.endpoint.run(attempt(me, rounds=2), lambda _: order.append("concluded"))
             order.append("over")
 
-        await asyncio.gather(*(take_part(me, *(name for name in NAMES if name != me)) for me in NAMES))
+        await asyncio.gather(
+            *(take_part(me, *(name for name in NAMES if name != me)) for me in NAMES)
+        )
         assert order == ["concluded"] * 3 + ["over"] * 3
 
     run(scene())
@@ -454,7 +492,7 @@ def test_a_result_that_cannot_be_kept_is_a_success_for_nobody() -> None:
         raise OSError(28, "No space left on device")
 
     async def scene() -> None:
-        room = Room()
+        room = MeetingRoom()
         alice, bob = somebody(room, "alice", "bob"), somebody(room, "bob", "alice")
         found = await both(alice.endpoint.run(nothing, full), bob.endpoint.run(nothing))
         assert isinstance(found[0], OSError)
@@ -472,7 +510,7 @@ def test_an_error_of_whoever_listens_to_events_ends_the_conversation(listener: b
             raise BrokenPipeError("nobody reads stderr")
 
     async def scene() -> None:
-        room = Room()
+        room = MeetingRoom()
         alice, bob = somebody(room, "alice", "bob"), somebody(room, "bob", "alice")
         (alice if listener else bob).endpoint.on_event = broken
         found = await both(alice.endpoint.run(attempt_x), bob.endpoint.run(attempt_x))
@@ -487,21 +525,24 @@ def test_an_error_of_whoever_listens_to_events_ends_the_conversation(listener: b
 
 def test_a_peer_that_runs_something_else_is_refused() -> None:
     async def scene() -> None:
-        room, timing = Room(), Timing(beat=0.02, away=0.2)
+        room, timing = MeetingRoom(), Timing(beat=0.02, away=0.2)
         alice = somebody(room, "alice", "bob", timing=timing, purpose="psi")
         bob = somebody(room, "bob", "alice", timing=timing, purpose="fuse")
         found = await both(alice.endpoint.run(nothing), bob.endpoint.run(nothing))
         why = "runs 'fuse', and alice runs 'psi'; run the same on both sides"
         assert str(found[1]) == f"alice at this process refused us: {why}"
         assert alice.warnings == [f"refused bob at this process: it {why}"]
-        assert str(found[0]) == "bob could not be reached at this process within 0.2 s; start all sides again"
+        assert (
+            str(found[0])
+            == "bob could not be reached at this process within 0.2 s; start all sides again"
+        )
 
     run(scene())
 
 
 def test_a_party_of_another_session_is_refused_and_does_not_disturb() -> None:
     async def scene() -> None:
-        room = Room()
+        room = MeetingRoom()
         alice, carol = somebody(room, "alice", "bob"), somebody(room, "carol", "alice")
         running = asyncio.create_task(alice.endpoint.run(exchange(3, ["x"])))
         with pytest.raises(ChannelError) as caught:
@@ -517,12 +558,17 @@ def test_a_party_of_another_session_is_refused_and_does_not_disturb() -> None:
 
 
 HELLO = Hello("bob", "alice", "p", 0, "test")
-WRONG_SENDER, WRONG_RECEIVER = Hello("carol", "alice", "p", 0, "test"), Hello("bob", "carol", "p", 0, "test")
+WRONG_SENDER, WRONG_RECEIVER = (
+    Hello("carol", "alice", "p", 0, "test"),
+    Hello("bob", "carol", "p", 0, "test"),
+)
 IMPOSSIBLE = "introduced itself with an impossible epoch or process"
 UNKNOWN = "introduced itself in a way that this version does not understand"
 
 
-def raw(kind: Kind = Kind.HELLO, data: bytes = b"", *, version: int = 1, length: int | None = None) -> bytes:
+def raw(
+    kind: Kind = Kind.HELLO, data: bytes = b"", *, version: int = 1, length: int | None = None
+) -> bytes:
     return HEADER.pack(b"TACT", version, kind, 0, 0, len(data) if length is None else length) + data
 
 
@@ -534,23 +580,34 @@ def raw(kind: Kind = Kind.HELLO, data: bytes = b"", *, version: int = 1, length:
         (raw(data=b'{"epoch": true}'), UNKNOWN),
         (raw(data=json.dumps(HELLO.__dict__ | {"epoch": True}).encode()), UNKNOWN),
         (raw(data=json.dumps(HELLO.__dict__ | {"epoch": -1}).encode()), IMPOSSIBLE),
-        (raw(length=4097), "announced a message of 4097 bytes with a name of 0; at most 4096 and 64 are taken"),
+        (
+            raw(length=4097),
+            "announced a message of 4097 bytes with a name of 0; at most 4096 and 64 are taken",
+        ),
         (raw(Kind.DATA, b"x"), "did not introduce itself"),
         (raw(Kind.BYE), "did not introduce itself"),
         (raw(Kind.REFUSED, b"no\nway\x1b[2J"), "refused us: no way [2J"),
-        (raw(data=WRONG_SENDER.frame().data), "says that it is 'carol', and its certificate says bob"),
+        (
+            raw(data=WRONG_SENDER.frame().data),
+            "says that it is 'carol', and its certificate says bob",
+        ),
         (raw(data=WRONG_RECEIVER.frame().data), "wanted 'carol', and this is alice"),
-        (raw(version=2), "speaks version 2 of the channel and this side 1; install the same tacit on both"),
+        (
+            raw(version=2),
+            "speaks version 2 of the channel and this side 1; install the same tacit on both",
+        ),
         (bytes(20), "sent something that is no message of tacit"),
     ],
 )
-def test_whoever_introduces_itself_wrongly_is_told_why_and_does_not_disturb(said: bytes, why: str) -> None:
+def test_whoever_introduces_itself_wrongly_is_told_why_and_does_not_disturb(
+    said: bytes, why: str
+) -> None:
     async def scene() -> None:
-        room = Room()
+        room = MeetingRoom()
         alice = somebody(room, "alice", "bob")
         running = asyncio.create_task(alice.endpoint.run(exchange(3, ["x"])))
         await asyncio.sleep(0.01)
-        stranger = await Seat(room, "bob").dial("alice")
+        stranger = await LoopbackCarrier(room, "bob").dial("alice")
         assert (await stranger.read()).kind is Kind.BEAT
         stranger.writer.write(said)
         answer = await stranger.read()
@@ -566,15 +623,17 @@ def test_whoever_introduces_itself_wrongly_is_told_why_and_does_not_disturb(said
 
 def test_whoever_says_nothing_is_dropped_and_does_not_disturb() -> None:
     async def scene() -> None:
-        room, timing = Room(), Timing(beat=0.02, away=5, greeting=0.05)
+        room, timing = MeetingRoom(), Timing(beat=0.02, away=5, greeting=0.05)
         alice = somebody(room, "alice", "bob", timing=timing)
         running = asyncio.create_task(alice.endpoint.run(exchange(3, ["x"])))
         await asyncio.sleep(0.01)
-        stranger = await Seat(room, "bob").dial("alice")
+        stranger = await LoopbackCarrier(room, "bob").dial("alice")
         await stranger.read()
         with pytest.raises(ConnectionResetError):
             await stranger.read()
-        await asyncio.gather(somebody(room, "bob", "alice").endpoint.run(exchange(3, ["x"])), running)
+        await asyncio.gather(
+            somebody(room, "bob", "alice").endpoint.run(exchange(3, ["x"])), running
+        )
         assert alice.warnings == ["bob at this process connected and did not say who it is"]
 
     run(scene())
@@ -582,12 +641,12 @@ def test_whoever_says_nothing_is_dropped_and_does_not_disturb() -> None:
 
 def test_strangers_do_not_fill_the_log() -> None:
     async def scene() -> None:
-        room = Room()
+        room = MeetingRoom()
         alice = somebody(room, "alice", "bob")
         running = asyncio.create_task(alice.endpoint.run(nothing))
         await asyncio.sleep(0.01)
         for _ in range(3 * module.COMPLAINTS):
-            stranger = await Seat(room, "bob").dial("alice")
+            stranger = await LoopbackCarrier(room, "bob").dial("alice")
             stranger.writer.write(bytes(20))
             stranger.abort()
         await asyncio.gather(somebody(room, "bob", "alice").endpoint.run(nothing), running)
@@ -608,11 +667,11 @@ def test_strangers_do_not_fill_the_log() -> None:
 )
 def test_a_peer_that_goes_wrong_later_ends_it_and_is_told_why(frame: Frame, why: str) -> None:
     async def scene() -> None:
-        room = Room()
+        room = MeetingRoom()
         alice = somebody(room, "alice", "bob")
         running = asyncio.create_task(alice.endpoint.run(wait_for_ever))
         await asyncio.sleep(0.01)
-        bob = await Seat(room, "bob").dial("alice")
+        bob = await LoopbackCarrier(room, "bob").dial("alice")
         bob.put(HELLO.frame())
         bob.put(frame)
         said = []
@@ -631,9 +690,11 @@ def test_a_peer_that_goes_wrong_later_ends_it_and_is_told_why(frame: Frame, why:
 
 def test_a_party_that_runs_twice_does_not_disturb_the_first() -> None:
     async def scene() -> None:
-        room = Room()
+        room = MeetingRoom()
         alice, bob = somebody(room, "alice", "bob"), somebody(room, "bob", "alice")
-        running = [asyncio.create_task(one.endpoint.run(attempt(one.endpoint.me))) for one in (alice, bob)]
+        running = [
+            asyncio.create_task(one.endpoint.run(attempt(one.endpoint.me))) for one in (alice, bob)
+        ]
         while not bob.endpoint.links["alice"].process:
             await asyncio.sleep(0.001)
         twin = somebody(room, "bob", "alice")
@@ -641,19 +702,24 @@ def test_a_party_that_runs_twice_does_not_disturb_the_first() -> None:
         results = await asyncio.gather(*running)
         assert results[0] == results[1]
         assert not [text for text in alice.warnings if "anew" in text]
-        assert "waiting for alice to answer at this process (it is talking to another process of ours)" in twin.notes
+        assert (
+            "waiting for alice to answer at this process (it is talking to another process of ours)"
+            in twin.notes
+        )
         other.cancel()
         await asyncio.gather(other, return_exceptions=True)
 
     run(scene())
 
 
-def test_a_party_that_starts_anew_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_party_that_starts_anew_again_and_again_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Every time it may ask for other people."""
     monkeypatch.setattr(module, "RESTARTS", 3)
 
     async def scene() -> None:
-        room = Room()
+        room = MeetingRoom()
         alice = somebody(room, "alice", "bob")
         running = asyncio.create_task(alice.endpoint.run(wait_for_ever))
         for _ in range(5):
@@ -663,10 +729,13 @@ def test_a_party_that_starts_anew_again_and_again_is_given_up(monkeypatch: pytes
                 await asyncio.sleep(0.002)
             await kill(bob, task)
         with pytest.raises(
-            ChannelError, match=r"^bob has started anew too often; after 3 times, start all sides again$"
+            ChannelError,
+            match=r"^bob has started anew too often; after 3 times, start all sides again$",
         ):
             await running
-        assert len([text for text in alice.warnings if "has started anew; starting over" in text]) == 4
+        assert (
+            len([text for text in alice.warnings if "has started anew; starting over" in text]) == 4
+        )
 
     run(scene())
 
@@ -675,20 +744,22 @@ def test_nothing_is_published_where_one_side_cannot_conclude() -> None:
     """A full disk on one side must not leave files of different sessions."""
 
     async def scene() -> None:
-        room, published = Room(), []
+        room, published = MeetingRoom(), []
         alice, bob = somebody(room, "alice", "bob"), somebody(room, "bob", "alice")
 
         def fail(_: object) -> None:
             raise OSError(28, "No space left on device")
 
         runs = (
-            alice.endpoint.run(attempt("alice", 2), lambda _: None, lambda: published.append("alice")),
+            alice.endpoint.run(
+                attempt("alice", 2), lambda _: None, lambda: published.append("alice")
+            ),
             bob.endpoint.run(attempt("bob", 2), fail, lambda: published.append("bob")),
         )
         errors = await asyncio.gather(*runs, return_exceptions=True)
-        assert str(errors[0]) == "bob at this process was stopped by an error on its side" or str(errors[0]) == (
-            "bob was stopped by an error on its side"
-        )
+        assert str(errors[0]) == "bob at this process was stopped by an error on its side" or str(
+            errors[0]
+        ) == ("bob was stopped by an error on its side")
         assert isinstance(errors[1], OSError)
         assert published == []
 
@@ -697,10 +768,12 @@ def test_nothing_is_published_where_one_side_cannot_conclude() -> None:
 
 def test_all_conclude_before_any_publishes() -> None:
     async def scene() -> None:
-        room, order = Room(), []
+        room, order = MeetingRoom(), []
         runs = [
             somebody(room, me, *(other for other in NAMES if other != me)).endpoint.run(
-                attempt(me, 2), lambda _: order.append("concluded"), lambda: order.append("published")
+                attempt(me, 2),
+                lambda _: order.append("concluded"),
+                lambda: order.append("published"),
             )
             for me in NAMES
         ]

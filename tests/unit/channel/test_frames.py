@@ -26,7 +26,9 @@ from tacit.channel.frames import (
 from tacit.channel.greeting import LONGEST, Hello
 
 NAMES = st.text(st.characters(max_codepoint=127), max_size=LONGEST_NAME)
-FRAMES = st.builds(Frame, st.sampled_from(Kind), NAMES, st.integers(0, 2**64 - 1), st.binary(max_size=300))
+FRAMES = st.builds(
+    Frame, st.sampled_from(Kind), NAMES, st.integers(0, 2**64 - 1), st.binary(max_size=300)
+)
 
 
 class Nowhere:
@@ -54,7 +56,12 @@ def read_all(raw: bytes, largest: int = LARGEST) -> list[Frame]:
 
 
 def packed(
-    magic: bytes = MAGIC, version: int = VERSION, kind: int = 2, name: int = 0, number: int = 0, length: int = 0
+    magic: bytes = MAGIC,
+    version: int = VERSION,
+    kind: int = 2,
+    name: int = 0,
+    number: int = 0,
+    length: int = 0,
 ) -> bytes:
     return HEADER.pack(magic, version, kind, name, number, length)
 
@@ -79,7 +86,9 @@ def test_random_headers_are_refused(raw: bytes) -> None:
 
 @pytest.mark.parametrize("version", [0, 2, 255])
 def test_another_version_says_so(version: int) -> None:
-    expected = f"speaks version {version} of the channel and this side 1; install the same tacit on both"
+    expected = (
+        f"speaks version {version} of the channel and this side 1; install the same tacit on both"
+    )
     with pytest.raises(VersionError, match=expected):
         Header.parse(packed(version=version, kind=200, name=9999, length=2**32 - 1))
 
@@ -90,9 +99,15 @@ def test_an_unknown_kind_is_garbage(kind: int) -> None:
         Header.parse(packed(kind=kind))
 
 
-@pytest.mark.parametrize(("name", "length"), [(LONGEST_NAME + 1, 0), (0, LARGEST + 1), (65535, 2**32 - 1)])
-def test_nothing_is_read_on_the_word_of_an_announcement_that_is_too_large(name: int, length: int) -> None:
-    with pytest.raises(GarbageError, match=f"announced a message of {length} bytes with a name of {name}"):
+@pytest.mark.parametrize(
+    ("name", "length"), [(LONGEST_NAME + 1, 0), (0, LARGEST + 1), (65535, 2**32 - 1)]
+)
+def test_nothing_is_read_on_the_word_of_an_announcement_that_is_too_large(
+    name: int, length: int
+) -> None:
+    with pytest.raises(
+        GarbageError, match=f"announced a message of {length} bytes with a name of {name}"
+    ):
         read_all(packed(name=name, length=length))
 
 
@@ -107,7 +122,9 @@ def test_a_name_that_is_not_ascii_is_garbage() -> None:
         read_all(packed(name=2) + "é".encode())
 
 
-@pytest.mark.parametrize(("name", "data"), [("n" * (LONGEST_NAME + 1), b""), ("n", bytes(LARGEST + 1)), ("é", b"")])
+@pytest.mark.parametrize(
+    ("name", "data"), [("n" * (LONGEST_NAME + 1), b""), ("n", bytes(LARGEST + 1)), ("é", b"")]
+)
 def test_a_frame_that_no_peer_would_take_cannot_be_made(name: str, data: bytes) -> None:
     with pytest.raises(ValueError):
         Frame(Kind.DATA, name, 0, data)
@@ -117,7 +134,9 @@ HELLO = {"sender": "bob", "receiver": "alice", "process": "p", "epoch": 0, "purp
 
 
 def parse(said: object, kind: Kind = Kind.HELLO) -> Hello:
-    return Hello.parse(Frame(kind, data=said if isinstance(said, bytes) else json.dumps(said).encode()))
+    return Hello.parse(
+        Frame(kind, data=said if isinstance(said, bytes) else json.dumps(said).encode())
+    )
 
 
 def test_a_hello_comes_back_as_it_was() -> None:
@@ -157,7 +176,9 @@ def test_what_is_not_a_hello_is_garbage(said: object) -> None:
         parse(said)
 
 
-@pytest.mark.parametrize("wrong", [{"epoch": -1}, {"epoch": 1 << 32}, {"process": ""}, {"process": "p" * 65}])
+@pytest.mark.parametrize(
+    "wrong", [{"epoch": -1}, {"epoch": 1 << 32}, {"process": ""}, {"process": "p" * 65}]
+)
 def test_a_hello_with_impossible_values_is_garbage(wrong: dict[str, object]) -> None:
     with pytest.raises(GarbageError, match="impossible epoch or process"):
         parse(HELLO | wrong)
@@ -181,7 +202,9 @@ def test_random_bytes_are_never_a_hello(raw: bytes) -> None:
 
 
 def check(**changed: str) -> None:
-    connection = Connection(asyncio.StreamReader(loop=asyncio.new_event_loop()), Nowhere(), "bob", "here")
+    connection = Connection(
+        asyncio.StreamReader(loop=asyncio.new_event_loop()), Nowhere(), "bob", "here"
+    )
     connection.reader._loop.close()
     Hello(**(HELLO | changed)).check(connection, "alice", ["bob", "carol"], "psi")  # type: ignore[arg-type]
 
@@ -194,14 +217,18 @@ def check(**changed: str) -> None:
         ({"purpose": "fuse"}, "runs 'fuse', and alice runs 'psi'; run the same on both sides"),
     ],
 )
-def test_whoever_is_not_who_it_says_or_is_wrong_here_is_refused(changed: dict[str, str], message: str) -> None:
+def test_whoever_is_not_who_it_says_or_is_wrong_here_is_refused(
+    changed: dict[str, str], message: str
+) -> None:
     check()
     with pytest.raises(ChannelError) as caught:
         check(**changed)
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("text", ["one\ntwo\r\nthree", "\x1b[2J\x1b[31mred", "bell\a nul\0", "\u202eright to left"])
+@pytest.mark.parametrize(
+    "text", ["one\ntwo\r\nthree", "\x1b[2J\x1b[31mred", "bell\a nul\0", "\u202eright to left"]
+)
 def test_what_a_peer_says_when_it_refuses_is_one_line_that_a_terminal_can_show(text: str) -> None:
     with pytest.raises(ChannelError, match="refused us: ") as caught:
         parse(text.encode(), Kind.REFUSED)

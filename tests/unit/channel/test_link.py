@@ -90,7 +90,9 @@ def test_a_sender_waits_when_the_window_is_full_and_other_names_do_not() -> None
             link._ring()
             await settled()
         await sending
-        assert [frame.number for frame in sink.frames() if frame.name == "x"] == list(range(3 * WINDOW))
+        assert [frame.number for frame in sink.frames() if frame.name == "x"] == list(
+            range(3 * WINDOW)
+        )
 
     run(scene())
 
@@ -162,11 +164,17 @@ def test_a_peer_that_ignores_the_window_is_garbage() -> None:
 
 def test_a_peer_cannot_fill_our_memory_over_many_names() -> None:
     content = bytes(WAITING_BYTES // 32)  # one object, so that the test keeps little itself
-    assert refused(*(data(0, f"n{k}", content) for k in range(33))) == "sends on without waiting for us"
+    assert (
+        refused(*(data(0, f"n{k}", content) for k in range(33)))
+        == "sends on without waiting for us"
+    )
 
 
 def test_too_many_names_are_garbage() -> None:
-    assert refused(*(data(0, f"n{k}") for k in range(NAMES + 1))) == f"sent messages of more than {NAMES} names"
+    assert (
+        refused(*(data(0, f"n{k}") for k in range(NAMES + 1)))
+        == f"sent messages of more than {NAMES} names"
+    )
 
 
 def test_a_second_hello_is_garbage() -> None:
@@ -215,7 +223,10 @@ def test_every_call_that_waits_hears_that_the_attempt_is_void() -> None:
         connect(link)
         for _ in range(WINDOW):
             await link.send("x", b"")
-        waiting = [asyncio.create_task(call) for call in (link.send("x", b""), link.receive("y"), link.flush())]
+        waiting = [
+            asyncio.create_task(call)
+            for call in (link.send("x", b""), link.receive("y"), link.flush())
+        ]
         await settled()
         link.reset(RestartError("bob has started anew"))
         found = await asyncio.gather(*waiting, return_exceptions=True)
@@ -254,7 +265,9 @@ def test_a_receiver_that_is_cancelled_loses_no_message() -> None:
 
 
 @pytest.mark.parametrize("cut", [connect, lambda link: link.reset(RestartError("anew"))])
-def test_nothing_is_taken_from_a_connection_that_was_replaced(cut: Callable[[Link], object]) -> None:
+def test_nothing_is_taken_from_a_connection_that_was_replaced(
+    cut: Callable[[Link], object],
+) -> None:
     """Its last frames may have come in before: they belong to an attempt that is over."""
 
     async def scene() -> None:
@@ -262,7 +275,9 @@ def test_nothing_is_taken_from_a_connection_that_was_replaced(cut: Callable[[Lin
         old, _ = connect(link)
         attending = asyncio.create_task(link.attend(old))
         await settled()
-        old.reader.feed_data(data(0, content=b"stale").encode())  # wakes the reader, which runs after us
+        old.reader.feed_data(
+            data(0, content=b"stale").encode()
+        )  # wakes the reader, which runs after us
         cut(link)
         await settled()
         assert attending.done()

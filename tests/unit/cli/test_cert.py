@@ -14,7 +14,9 @@ from tacit.cli.main import main
 class Shell:
     """`tacit cert` in a folder, without a process of its own."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]
+    ) -> None:
         self.monkeypatch, self.captured = monkeypatch, captured
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
@@ -32,13 +34,18 @@ class Shell:
 
 
 @pytest.fixture
-def cert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+def cert(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Shell:
     monkeypatch.chdir(tmp_path)
     return Shell(monkeypatch, capsys)
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
-    return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
+    return {
+        str(path): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
 
 
 def test_a_consortium_is_made_in_three_commands(cert: Shell, tmp_path: Path) -> None:
@@ -59,7 +66,10 @@ def test_a_consortium_is_made_in_three_commands(cert: Shell, tmp_path: Path) -> 
     assert found.member("alice").address == Address("alice.example", 7050)
     assert found.member("bob").address is None
     for name, member in found.members.items():
-        assert check_identity(found.ca, member.certificate, member.key, name).consortium == "heart-study"
+        assert (
+            check_identity(found.ca, member.certificate, member.key, name).consortium
+            == "heart-study"
+        )
 
 
 def test_a_key_made_by_its_party_is_not_handed_over(cert: Shell, tmp_path: Path) -> None:
@@ -71,7 +81,9 @@ def test_a_key_made_by_its_party_is_not_handed_over(cert: Shell, tmp_path: Path)
     assert not (tmp_path / "consortium" / "carol.key").exists()
     found = Consortium.find()
     assert found.name == "consortium"
-    assert check_identity(found.ca, found.member("carol").certificate, Path("at_carol/carol.key"), "carol")
+    assert check_identity(
+        found.ca, found.member("carol").certificate, Path("at_carol/carol.key"), "carol"
+    )
 
 
 def test_renewing_keeps_key_address_and_the_comments_of_the_file(cert: Shell) -> None:
@@ -89,7 +101,9 @@ def test_renewing_keeps_key_address_and_the_comments_of_the_file(cert: Shell) ->
     assert Consortium.find().member("alice").address == Address("new.example", 1)
 
 
-def test_inside_the_folder_no_folder_is_named(cert: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inside_the_folder_no_folder_is_named(
+    cert: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cert.done("init", "heart-study", "--folder", "deep/one")
     monkeypatch.chdir(tmp_path / "deep" / "one")
     cert.done("issue", "alice")
@@ -121,13 +135,18 @@ def test_show_tells_addresses_validity_and_fingerprints(cert: Shell) -> None:
     assert [row["party"] for row in found] == ["certificate authority", "alice", "bob", "carol"]
     assert found[1]["fingerprint"] == fingerprint
     assert found[1]["days_left"] in (364, 365)
-    assert json.loads(cert.done("show", "consortium/alice.pem", "--json"))[0]["issuer"].endswith("O=heart-study")
+    assert json.loads(cert.done("show", "consortium/alice.pem", "--json"))[0]["issuer"].endswith(
+        "O=heart-study"
+    )
     assert len(cert.done("show", "consortium/alice.pem", "consortium/ca.pem").splitlines()) == 3
     assert cert.done("show", "consortium").splitlines() == shown
 
 
 def test_machines_get_json_and_quiet_is_quiet(cert: Shell) -> None:
-    assert json.loads(cert.done("init", "heart-study", "--json"))["file"] == "consortium/consortium.yaml"
+    assert (
+        json.loads(cert.done("init", "heart-study", "--json"))["file"]
+        == "consortium/consortium.yaml"
+    )
     made = json.loads(cert.done("issue", "alice", "--json"))
     assert made["new_key"]
     assert made["hand_over"][-1] == "consortium/alice.key"
@@ -184,7 +203,9 @@ def test_what_cannot_be_done_is_one_line_and_leaves_nothing(
     assert contents(tmp_path) == before
 
 
-def test_a_certificate_that_cannot_be_written_leaves_the_file_of_parties_alone(cert: Shell, tmp_path: Path) -> None:
+def test_a_certificate_that_cannot_be_written_leaves_the_file_of_parties_alone(
+    cert: Shell, tmp_path: Path
+) -> None:
     cert.done("init", "heart-study")
     Path("consortium/bob.key").mkdir()
     before = contents(tmp_path)

@@ -19,7 +19,12 @@ from tacit.study.study import Study
 def tacit(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tacit", *arguments]
     return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, env={**os.environ, **environment}, timeout=120
+        command,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=120,
     )
 
 
@@ -53,11 +58,15 @@ def test_a_plan_is_shown_and_nothing_is_done(tmp_path: Path) -> None:
     said = tacit("run", "s.yaml", "--plan", cwd=tmp_path)
     assert (said.returncode, said.stderr) == (0, "")
     assert said.stdout.startswith("2 runs in 2 blocks, ")
-    found = json.loads(tacit("run", "s.yaml", "--plan", "--workers", "2", "--json", cwd=tmp_path).stdout)
+    found = json.loads(
+        tacit("run", "s.yaml", "--plan", "--workers", "2", "--json", cwd=tmp_path).stdout
+    )
     assert (found["workers"], found["threads"], len(found["blocks"])) == (2, 1, 2)
     assert [path.name for path in tmp_path.iterdir()] == ["s.yaml"]
     tacit("run", "s.yaml", "--out", "done", "--quiet", cwd=tmp_path)
-    assert tacit("run", "--resume", "done", "--plan", cwd=tmp_path).stdout == "nothing is left to do\n"
+    assert (
+        tacit("run", "--resume", "done", "--plan", cwd=tmp_path).stdout == "nothing is left to do\n"
+    )
 
 
 def test_new_writes_a_study_that_runs(tmp_path: Path) -> None:
@@ -83,7 +92,9 @@ def test_modules_beside_the_study_are_found_without_a_path(tmp_path: Path) -> No
     )
     (tmp_path / "s.yaml").write_text(SMALL)
     script = Path(sys.executable).with_name("tacit")
-    done = subprocess.run([script, "run", "s.yaml", "model=mine:Net"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [script, "run", "s.yaml", "model=mine:Net"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -100,7 +111,15 @@ def test_a_table_in_a_pipe_is_never_cut(tmp_path: Path) -> None:
 
 def test_list_shows_what_the_registry_holds(tmp_path: Path) -> None:
     found = json.loads(tacit("list", "--json", cwd=tmp_path).stdout)
-    assert {"algorithms", "splits", "datasets", "models", "optimisers", "combiners", "selections"} <= set(found)
+    assert {
+        "algorithms",
+        "splits",
+        "datasets",
+        "models",
+        "optimisers",
+        "combiners",
+        "selections",
+    } <= set(found)
     assert {"name", "summary", "settings", "choices"} == set(found["algorithms"][0])
     assert tacit("list", "stages", "--quiet", cwd=tmp_path).stdout == "quantise\nsum\ntop_k\n"
     shown = tacit("list", "algorithms", cwd=tmp_path).stdout
@@ -111,7 +130,14 @@ def test_list_shows_what_the_registry_holds(tmp_path: Path) -> None:
 
 
 def test_a_study_without_a_file_says_that_it_is_the_built_in_one(tmp_path: Path) -> None:
-    small = ("rounds=1", "seed=0", "algorithm=fedavg", "split=iid", "dataset=iris", "centralised=false")
+    small = (
+        "rounds=1",
+        "seed=0",
+        "algorithm=fedavg",
+        "split=iid",
+        "dataset=iris",
+        "centralised=false",
+    )
     assert "built-in study" in tacit("run", *small, cwd=tmp_path).stderr
     assert tacit("run", *small, "--json", cwd=tmp_path).stderr == ""
 
@@ -133,10 +159,14 @@ def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_leaves_a_run_that_can_be_resumed(tmp_path: Path, number: signal.Signals, code: int) -> None:
+def test_a_signal_leaves_a_run_that_can_be_resumed(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
     (tmp_path / "s.yaml").write_text(SMALL)
     command = [sys.executable, "-m", "tacit", "run", "s.yaml", "rounds=100000", "--out", "long"]
-    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # a shell's background jobs ignore it
+    heard = {
+        "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    }  # a shell's background jobs ignore it
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, **heard)  # type: ignore[call-overload]
     history = tmp_path / "long" / "history.jsonl"
     while process.poll() is None and not (history.exists() and history.stat().st_size):

@@ -20,20 +20,28 @@ def offered(folder: Path, *words: str) -> list[str]:
         "_TACIT_COMPLETE": "complete_bash",
     }
     command = [sys.executable, "-m", "tacit"]
-    done = subprocess.run(command, cwd=folder, env={**os.environ, **asked}, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, **asked}, capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.split()
 
 
 def test_bash_completes_names_families_and_commands(tmp_path: Path) -> None:
-    assert offered(tmp_path, "run", "algorithm", "=", "fedp") == ["fedplus", "fedprox", "fedprox_adaptive"]
+    assert offered(tmp_path, "run", "algorithm", "=", "fedp") == [
+        "fedplus",
+        "fedprox",
+        "fedprox_adaptive",
+    ]
     assert offered(tmp_path, "list", "sp") == ["splits"]
     assert offered(tmp_path, "ru") == ["run"]
     assert offered(tmp_path, "run", "--device", "c")[:2] == ["cpu", "cuda"]
     assert offered(tmp_path, "run", "--on", "ra")[0] == "ray"
 
 
-def test_study_files_folders_and_settings_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_study_files_folders_and_settings_are_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rover.yaml").touch()
     (tmp_path / "rest.txt").touch()
@@ -41,7 +49,10 @@ def test_study_files_folders_and_settings_are_offered(tmp_path: Path, monkeypatc
     (tmp_path / "r" / "one.yml").touch()
     assert complete([], "r") == ["rover.yaml", "r/", "rounds=", "radius="]
     assert complete([], "r/") == ["r/one.yml", "r/in/"]
-    assert complete(["rover.yaml"], "split") == ["split=", *(f"split={name}" for name in names_of("split"))]
+    assert complete(["rover.yaml"], "split") == [
+        "split=",
+        *(f"split={name}" for name in names_of("split")),
+    ]
     assert complete([], "nowhere/") == []
 
 

@@ -39,7 +39,10 @@ class Net(nn.Linear):
 COMMANDS = [
     (["rnu"], "tacit has no command 'rnu'; did you mean run? see tacit --help"),
     (["s.yaml"], "did you mean tacit run s.yaml?"),
-    (["run", "--otu", "x"], "tacit run has no option --otu; did you mean --out? see tacit run --help"),
+    (
+        ["run", "--otu", "x"],
+        "tacit run has no option --otu; did you mean --out? see tacit run --help",
+    ),
     (["run", "--rounds", "3"], "a setting is written without dashes, rounds=..."),
     (["run", "--out"], "option '--out' requires an argument; see tacit"),
     (["list", "algorithms", "splits"], "(splits); see tacit list --help"),
@@ -62,7 +65,10 @@ COMMANDS = [
     (["run", "s.yaml", "--device", "cpu,cpu"], "to spread work over cores, use workers"),
     (["run", "s.yaml", "--workers", "0"], "workers: expected a whole number of 1 or more, got 0"),
     (["run", "s.yaml", "--threads", "0"], "threads: expected a whole number of 1 or more, got 0"),
-    (["run", "s.yaml", "dataset=mnist", "--data", "nowhere"], "the data folder nowhere does not exist"),
+    (
+        ["run", "s.yaml", "dataset=mnist", "--data", "nowhere"],
+        "the data folder nowhere does not exist",
+    ),
     (["run", "--resume", "nowhere"], "holds no study to resume"),
     (["run", "s.yaml", "--resume", "x"], "--resume goes on with the study as it was"),
 ]
@@ -85,9 +91,15 @@ SETTINGS = [
     ("algorithm=my_methods.Own", "an import path has a colon: my_methods:Own"),
     ("algorithm=nowhere:Own", "No module named 'nowhere'"),
     ("algorithm=[]", "an empty list leaves nothing to run"),
-    ("algorithm.mu=1", "algorithm is a list in this study; give it whole, algorithm={name: fedprox, mu: 1}"),
+    (
+        "algorithm.mu=1",
+        "algorithm is a list in this study; give it whole, algorithm={name: fedprox, mu: 1}",
+    ),
     ("algorithm={name: clustered, clusters: 9}", "3 clients cannot form 9 clusters"),
-    ("attackers={name: sign_flip}", "expected the word kind in place of name: {kind: sign_flip, ...}"),
+    (
+        "attackers={name: sign_flip}",
+        "expected the word kind in place of name: {kind: sign_flip, ...}",
+    ),
     ("attackers.count=2", "such as attackers.kind=sign_flip"),
     ("combiner.f=3", "mean has no setting 'f'; krum has: {name: krum, f: 3}"),
     ("combiner=[mean, krum]", "combiner krum: krum withstands f liars"),
@@ -134,11 +146,27 @@ TABLES: list[tuple[str | bytes, str]] = [
 OWN_CODE = [
     ("model=mine:Net", NET, "mine:Net.forward raised RuntimeError: boom and more (mine.py:10)"),
     ("algorithm=mine:Own", "def f(:\n", "cannot import 'mine:Own': invalid syntax (mine.py:1)"),
-    ("algorithm=mine:Own", "x = 1\n1 / 0\n", "its module raised ZeroDivisionError: division by zero (mine.py:2)"),
+    (
+        "algorithm=mine:Own",
+        "x = 1\n1 / 0\n",
+        "its module raised ZeroDivisionError: division by zero (mine.py:2)",
+    ),
     ("algorithm=mine:Own", "import sys\nsys.exit(3)\n", "its module raised SystemExit: 3"),
-    ("algorithm=mine:Own", "class Own: ...\n", "mine:Own is not a subclass of tacit.federated.algorithm:Algorithm"),
-    ("dataset={name: function, path: mine:f}", "def f():\n    1 / 0\n", "division by zero (mine.py:2)"),
-    ("dataset={name: function, path: mine:f}", "def f():\n    return 'a', 'b'\n", "mine:f gave the engine something"),
+    (
+        "algorithm=mine:Own",
+        "class Own: ...\n",
+        "mine:Own is not a subclass of tacit.federated.algorithm:Algorithm",
+    ),
+    (
+        "dataset={name: function, path: mine:f}",
+        "def f():\n    1 / 0\n",
+        "division by zero (mine.py:2)",
+    ),
+    (
+        "dataset={name: function, path: mine:f}",
+        "def f():\n    return 'a', 'b'\n",
+        "mine:f gave the engine something",
+    ),
     (
         "combiner=mine:Half",
         "from tacit.federated.combine.combiner import Combiner\nclass Half(Combiner): ...\n",
@@ -146,11 +174,31 @@ OWN_CODE = [
     ),
 ]
 HOOKS = [
-    ("aggregate(self, server, cohort)", "return 1 / 0", "mine:Own.aggregate raised ZeroDivisionError"),
-    ("correct(self, g, w, sent, mine, work)", "return g.nothing", "mine:Own.correct raised AttributeError"),
-    ("finish(self, w, sent, mine, work)", "return None", "mine:Own gave the engine something that it cannot use"),
-    ("check(self, optimiser)", "raise ValueError('never')", "mine:Own.check raised ValueError: never (mine.py:8)"),
-    ("server_init(self, x, population)", "return {}['x']", "mine:Own.server_init raised KeyError: 'x' (mine.py:8)"),
+    (
+        "aggregate(self, server, cohort)",
+        "return 1 / 0",
+        "mine:Own.aggregate raised ZeroDivisionError",
+    ),
+    (
+        "correct(self, g, w, sent, mine, work)",
+        "return g.nothing",
+        "mine:Own.correct raised AttributeError",
+    ),
+    (
+        "finish(self, w, sent, mine, work)",
+        "return None",
+        "mine:Own gave the engine something that it cannot use",
+    ),
+    (
+        "check(self, optimiser)",
+        "raise ValueError('never')",
+        "mine:Own.check raised ValueError: never (mine.py:8)",
+    ),
+    (
+        "server_init(self, x, population)",
+        "return {}['x']",
+        "mine:Own.server_init raised KeyError: 'x' (mine.py:8)",
+    ),
 ]
 
 
@@ -165,7 +213,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def check(capsys: pytest.CaptureFixture[str], folder: Path, arguments: list[str], line: str) -> None:
+def check(
+    capsys: pytest.CaptureFixture[str], folder: Path, arguments: list[str], line: str
+) -> None:
     """The command refuses with this line, and as it should."""
     before = sorted(folder.rglob("*"))
     with pytest.MonkeyPatch.context() as patch:
@@ -182,23 +232,31 @@ def check(capsys: pytest.CaptureFixture[str], folder: Path, arguments: list[str]
 
 
 @pytest.mark.parametrize(("arguments", "line"), COMMANDS)
-def test_a_wrong_command(folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str) -> None:
+def test_a_wrong_command(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
+) -> None:
     check(capsys, folder, arguments, line)
 
 
 @pytest.mark.parametrize(("override", "line"), SETTINGS)
-def test_a_wrong_setting(folder: Path, capsys: pytest.CaptureFixture[str], override: str, line: str) -> None:
+def test_a_wrong_setting(
+    folder: Path, capsys: pytest.CaptureFixture[str], override: str, line: str
+) -> None:
     check(capsys, folder, ["run", "s.yaml", override], line)
 
 
 @pytest.mark.parametrize(("text", "line"), FILES)
-def test_a_wrong_file(folder: Path, capsys: pytest.CaptureFixture[str], text: str | bytes, line: str) -> None:
+def test_a_wrong_file(
+    folder: Path, capsys: pytest.CaptureFixture[str], text: str | bytes, line: str
+) -> None:
     (folder / "e.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
     check(capsys, folder, ["run", "e.yaml"], line)
 
 
 @pytest.mark.parametrize(("text", "line"), TABLES)
-def test_a_wrong_table(folder: Path, capsys: pytest.CaptureFixture[str], text: str | bytes, line: str) -> None:
+def test_a_wrong_table(
+    folder: Path, capsys: pytest.CaptureFixture[str], text: str | bytes, line: str
+) -> None:
     (folder / "t.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
     check(capsys, folder, ["run", "s.yaml", TABLE], line)
 
@@ -212,7 +270,9 @@ def test_wrong_code_of_the_users_own(
 
 
 @pytest.mark.parametrize(("hook", "body", "line"), HOOKS)
-def test_a_wrong_hook(folder: Path, capsys: pytest.CaptureFixture[str], hook: str, body: str, line: str) -> None:
+def test_a_wrong_hook(
+    folder: Path, capsys: pytest.CaptureFixture[str], hook: str, body: str, line: str
+) -> None:
     (folder / "mine.py").write_text(ALGORITHM.format(hook=hook, body=body))
     check(capsys, folder, ["run", "s.yaml", "algorithm=mine:Own"], line)
 
@@ -227,12 +287,24 @@ def test_a_folder_in_place_of_a_study(folder: Path, capsys: pytest.CaptureFixtur
 def test_a_damaged_study_is_not_resumed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "d").mkdir()
     (folder / "d" / "study.yaml").write_text("algorithm: [fedavg\n")
-    check(capsys, folder, ["run", "--resume", "d"], "cannot resume d: d/study.yaml is not valid YAML: line 2")
+    check(
+        capsys,
+        folder,
+        ["run", "--resume", "d"],
+        "cannot resume d: d/study.yaml is not valid YAML: line 2",
+    )
 
 
-def test_a_refused_point_of_a_grid_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_point_of_a_grid_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     grid = ["algorithm=[fedavg, fedplus]", "combiner=[mean, krum]", "clients=6", "seed=[0, 1]"]
-    check(capsys, folder, ["run", "s.yaml", *grid], "error: fedplus with combiner krum: fedplus does not leave")
+    check(
+        capsys,
+        folder,
+        ["run", "s.yaml", *grid],
+        "error: fedplus with combiner krum: fedplus does not leave",
+    )
 
 
 def test_in_python_the_users_own_exception_is_chained(folder: Path) -> None:
@@ -249,7 +321,9 @@ def test_a_bug_of_ours_stays_a_traceback(folder: Path, monkeypatch: pytest.Monke
     def broken(*_: object, **__: object) -> None:
         return [].nothing  # type: ignore[attr-defined, no-any-return]
 
-    broken.__code__ = broken.__code__.replace(co_filename=str(Path(tacit.__file__).parent / "rounds" / "server.py"))
+    broken.__code__ = broken.__code__.replace(
+        co_filename=str(Path(tacit.__file__).parent / "rounds" / "server.py")
+    )
     monkeypatch.setattr("tacit.simulation.kinds.horizontal.close_round", broken)
     monkeypatch.setattr(sys, "argv", ["tacit", "run", "s.yaml"])
     with pytest.raises(AttributeError, match="nothing"):
@@ -259,11 +333,17 @@ def test_a_bug_of_ours_stays_a_traceback(folder: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("call", "line"),
     [
-        (lambda: tacit.run(None), "expected a study, its file or a dict of its settings, got nothing"),  # type: ignore[arg-type]
+        (
+            lambda: tacit.run(None),
+            "expected a study, its file or a dict of its settings, got nothing",
+        ),  # type: ignore[arg-type]
         (lambda: tacit.run({5: "x"}), "a study has no setting '5'"),  # type: ignore[dict-item]
         (lambda: tacit.run({"rounds": 1}, ""), "expected a folder's name for the results"),
         (lambda: tacit.run({"rounds": 1}, device=None), "device: expected cpu or cuda"),  # type: ignore[arg-type]
-        (lambda: tacit.Study("a", algorithm=dict), "name your own by import path, package.module:name"),
+        (
+            lambda: tacit.Study("a", algorithm=dict),
+            "name your own by import path, package.module:name",
+        ),
         (lambda: tacit.Results("nowhere"), "nowhere holds no study"),
     ],
 )
@@ -291,7 +371,9 @@ def test_a_table_and_a_module_beside_the_study_are_found(
     study.mkdir()
     (study / "t.csv").write_text(CSV)
     (study / "mine.py").write_text("from torch import nn\nNet = lambda: nn.Linear(2, 2)\n")
-    (study / "s.yaml").write_text("dataset: {name: table, path: t.csv, target: y}\nmodel: mine:Net\nrounds: 1\n")
+    (study / "s.yaml").write_text(
+        "dataset: {name: table, path: t.csv, target: y}\nmodel: mine:Net\nrounds: 1\n"
+    )
     monkeypatch.setattr(sys, "argv", ["tacit", "run", "studies/s.yaml", "--out", "out", "--quiet"])
     with pytest.raises(SystemExit) as exit:
         main()
@@ -300,10 +382,14 @@ def test_a_table_and_a_module_beside_the_study_are_found(
     sys.modules.pop("mine", None)
 
 
-def test_a_study_that_another_process_runs_is_left_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_that_another_process_runs_is_left_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fcntl = pytest.importorskip("fcntl")
     (folder / "out").mkdir()
-    monkeypatch.setattr(Path, "iterdir", lambda _: iter(()))  # the other one begins right after the check
+    monkeypatch.setattr(
+        Path, "iterdir", lambda _: iter(())
+    )  # the other one begins right after the check
     with open(folder / "out" / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(StudyError, match="is being run by another process"):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.models.files import read_state
+from tacit.models.weight_files import read_state
 
 
 @pytest.fixture
@@ -61,18 +61,29 @@ def test_machines_get_the_assignment(models: Path) -> None:
         (["0.pt", "1.pt", "gama=2", "-o", "x.pt"], "did you mean gamma?"),
         (["0.pt", "1.pt", "gamma=[", "-o", "x.pt"], "gamma: '[' is not valid YAML"),
         (["0.pt", "1.pt", "--method", "pfn", "-o", "x.pt"], "did you mean pfnm?"),
-        (["0.pt", "1.pt", "--method", "average", "-o", "x.pt"], "average needs networks of the same widths"),
+        (
+            ["0.pt", "1.pt", "--method", "average", "-o", "x.pt"],
+            "average needs networks of the same widths",
+        ),
         (["0.pt", "1.pt", "class_weights=true", "-o", "x.pt"], "needs counts"),
-        (["0.pt", "1.pt", "--counts", "words.csv", "-o", "x.pt"], "words.csv: expected numbers between commas"),
+        (
+            ["0.pt", "1.pt", "--counts", "words.csv", "-o", "x.pt"],
+            "words.csv: expected numbers between commas",
+        ),
         (["0.pt", "1.pt", "--counts", "none.csv", "-o", "x.pt"], "none.csv"),
         (["0.pt", "1.pt", "--counts", "counts.csv", "-o", "x.pt"], "makes nothing of counts"),
         (["0.pt", "1.pt", "name=spahm", "-o", "x.pt"], "the method is an option: --method spahm"),
         (["0.pt", "1.pt", "-o", "x.xyz"], "expected a name that ends in .pt"),
         (["0.pt", ".", "-o", "x.pt"], ". is no file"),
-        (["0.pt", "1.pt", "--plot", "m.jpg", "-o", "x.pt"], "expected a name that ends in .svg, .png or .pdf"),
+        (
+            ["0.pt", "1.pt", "--plot", "m.jpg", "-o", "x.pt"],
+            "expected a name that ends in .svg, .png or .pdf",
+        ),
     ],
 )
-def test_what_cannot_be_done_is_one_line_and_leaves_nothing(models: Path, arguments: list[str], said: str) -> None:
+def test_what_cannot_be_done_is_one_line_and_leaves_nothing(
+    models: Path, arguments: list[str], said: str
+) -> None:
     before = {path.name: path.read_bytes() for path in models.iterdir()}
     done = fuse(*arguments, cwd=models)
     assert (done.returncode, done.stdout) == (2, "")

@@ -18,7 +18,9 @@ from tacit.study.study import Study
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"hospital": rng.choice(["a", "b", "c"], 90), "age": rng.normal(60, 9, 90)})
+    frame = pd.DataFrame(
+        {"hospital": rng.choice(["a", "b", "c"], 90), "age": rng.normal(60, 9, 90)}
+    )
     frame["region"] = rng.choice(["north", "south", None], 90)
     frame["outcome"] = np.where(frame["age"] > 60, "ill", "well")
     frame.to_csv("patients.csv", index=False)
@@ -36,7 +38,8 @@ def test_a_table_is_described_and_its_clients_are_counted(folder: Path) -> None:
     assert "one of 2 levels: " in shown
     assert "taken as one more level" in shown
     assert (
-        "outcome: one of 2 classes; 4 features; 72 rows to learn from of 3 clients (hospital), 18 to test on" in shown
+        "outcome: one of 2 classes; 4 features; 72 rows to learn from of 3 clients (hospital), 18 to test on"
+        in shown
     )
     run = Study.from_file(folder / "study.yaml").runs()[0]
     assert (run.clients, run.split.name) == (3, "by_client")
@@ -44,7 +47,9 @@ def test_a_table_is_described_and_its_clients_are_counted(folder: Path) -> None:
     assert "# how the samples are divided" in (folder / "study.yaml").read_text()
 
 
-def test_a_number_is_predicted_and_without_a_client_column_rows_are_shared_out(folder: Path) -> None:
+def test_a_number_is_predicted_and_without_a_client_column_rows_are_shared_out(
+    folder: Path,
+) -> None:
     shown = new("--table", "patients.csv", "--target", "age")
     assert "age: a number" in shown
     assert "note: age is taken for a measurement" in shown
@@ -61,7 +66,9 @@ def test_a_number_is_predicted_and_without_a_client_column_rows_are_shared_out(f
         (["--table", "nowhere.csv", "--target", "outcome"], "nowhere.csv does not exist"),
     ],
 )
-def test_what_cannot_be_read_is_said_and_nothing_is_written(folder: Path, arguments: list[str], message: str) -> None:
+def test_what_cannot_be_read_is_said_and_nothing_is_written(
+    folder: Path, arguments: list[str], message: str
+) -> None:
     with pytest.raises(TacitError, match=message):
         new(*arguments)
     assert not (folder / "study.yaml").exists()

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import tacit
-from tacit.cli.live import Live
+from tacit.cli.live_table import LiveTable
 from tacit.cli.progress import Lines
 from tacit.cli.silence import Silence
 from tacit.core.events import Event, RoundFinished, RunFinished, StudyStarted, Warned
@@ -30,7 +30,9 @@ class Clock:
         return self.now
 
 
-def started(grid: dict[str, tuple[str, str]] = GRID, rounds: int = 2, done: int = 0) -> StudyStarted:
+def started(
+    grid: dict[str, tuple[str, str]] = GRID, rounds: int = 2, done: int = 0
+) -> StudyStarted:
     return StudyStarted("nowhere", len(grid), rounds * len(grid), done, grid)
 
 
@@ -73,14 +75,19 @@ def test_the_score_of_a_regression_is_shown_too() -> None:
 
 
 def test_a_resumed_study_shows_what_was_done_before(tmp_path: Path) -> None:
-    tacit.run({"dataset": "iris", "model": "linear", "rounds": 2, "algorithm": ["fedavg", "local"]}, tmp_path / "out")
+    tacit.run(
+        {"dataset": "iris", "model": "linear", "rounds": 2, "algorithm": ["fedavg", "local"]},
+        tmp_path / "out",
+    )
     tally = Tally()
     tacit.resume(tmp_path / "out", on_event=tally.add)
     assert tally.counts == "2 of 2 runs, 4 of 4 rounds"
     assert tally.cell("local", "iid").state == "finished"
 
 
-def test_lines_come_after_two_seconds_then_every_ten_and_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_come_after_two_seconds_then_every_ten_and_at_the_end(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     clock = Clock()
     lines = Lines(clock)
     lines.on_event(started({"a": ("fedavg", "iid")}, rounds=30))
@@ -98,16 +105,21 @@ def test_lines_come_after_two_seconds_then_every_ten_and_at_the_end(capsys: pyte
     assert said[-1].endswith("in 30 s; latest fedavg, iid 0.5000")
 
 
-def test_a_short_study_says_nothing_and_quiet_never_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_short_study_says_nothing_and_quiet_never_does(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     for display in (Lines(Clock()), Silence(Clock())):
-        events: list[Event] = [started({"a": ("fedavg", "iid")}, 1), played("a", 1, 0.5, "finished")]
+        events: list[Event] = [
+            started({"a": ("fedavg", "iid")}, 1),
+            played("a", 1, 0.5, "finished"),
+        ]
         for event in [*events, RunFinished("a", 1, "finished", 0)]:
             display.on_event(event)
     Silence().on_event(Warned("careful"))
     assert capsys.readouterr().err == ""
 
 
-def draw(live: Live, *events: Event) -> str:
+def draw(live: LiveTable, *events: Event) -> str:
     for event in events:
         live.on_event(event)
     live.console.print(live)
@@ -117,38 +129,48 @@ def draw(live: Live, *events: Event) -> str:
 
 def terminal(height: int = 24) -> Console:
     return Console(
-        file=io.StringIO(), force_terminal=True, width=100, height=height, color_system="standard", no_color=False
+        file=io.StringIO(),
+        force_terminal=True,
+        width=100,
+        height=height,
+        color_system="standard",
+        no_color=False,
     )
 
 
 def test_the_live_comparison_fills() -> None:
-    ends = [played(run, 2, score, "finished") for run, score in zip(GRID, (0.5, 0.7, 0.9, 0.7), strict=True)]
-    drawn = draw(Live(Clock(), terminal()), started(), *ends[:3])
+    ends = [
+        played(run, 2, score, "finished")
+        for run, score in zip(GRID, (0.5, 0.7, 0.9, 0.7), strict=True)
+    ]
+    drawn = draw(LiveTable(Clock(), terminal()), started(), *ends[:3])
     assert "3 of 4 runs, 3 of 8 rounds" in drawn
     assert "\x1b[2m0.9000" in drawn  # dim: one seed of two
     assert "0.6000" in drawn
-    drawn = draw(Live(Clock(), terminal()), started(), *ends)
+    drawn = draw(LiveTable(Clock(), terminal()), started(), *ends)
     assert "\x1b[1m0.8000" in drawn  # bold: the best of the column
-    drawn = draw(Live(Clock(), terminal()), started(), played("fedavg0", 1, None, "diverged"))
+    drawn = draw(LiveTable(Clock(), terminal()), started(), played("fedavg0", 1, None, "diverged"))
     assert "\x1b[31mdiverged" in drawn
     assert "\x1b[2m       -" in drawn  # not yet started
 
 
 def test_one_seed_is_never_marked_as_best() -> None:
     grid = {"a": ("fedavg", "iid"), "b": ("fedprox", "iid")}
-    drawn = draw(Live(Clock(), terminal()), started(grid), played("a", 2, 0.5, "finished"))
+    drawn = draw(LiveTable(Clock(), terminal()), started(grid), played("a", 2, 0.5, "finished"))
     assert "\x1b[1m0.5000" not in drawn
     assert "0.5000" in drawn
 
 
 def test_no_more_rows_than_the_window_has_lines() -> None:
     grid = {str(k): (f"method{k}", "iid") for k in range(12)}
-    drawn = draw(Live(Clock(), terminal(height=10)), started(grid))
+    drawn = draw(LiveTable(Clock(), terminal(height=10)), started(grid))
     assert "... and 7 more" in drawn
     assert drawn.count("\n") <= 10
 
 
-def test_a_notebook_gets_one_display_updated_in_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_notebook_gets_one_display_updated_in_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pages: list[str] = []
 
     class Handle:
@@ -177,7 +199,9 @@ def test_a_notebook_gets_one_display_updated_in_place(monkeypatch: pytest.Monkey
         Notebook().on_event(Warned("careful"))
 
 
-def test_the_end_is_told_once_however_many_runs_end_together(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_end_is_told_once_however_many_runs_end_together(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     now = [0.0]
     lines = Lines(lambda: now[0])
     grid = {f"r{k}": (f"m{k}", "iid") for k in range(3)}

@@ -83,7 +83,12 @@ def test_common_rows_are_written_aligned_and_as_they_were(folder: Path, psi: Tac
 
 
 def test_a_folder_for_the_rows_is_made(folder: Path, psi: Tacit) -> None:
-    assert psi("--local", "a.csv", "b.csv", "c.tsv", "d.parquet", "--key", "nin", "--out", "new/one").code == 0
+    assert (
+        psi(
+            "--local", "a.csv", "b.csv", "c.tsv", "d.parquet", "--key", "nin", "--out", "new/one"
+        ).code
+        == 0
+    )
     written = sorted((folder / "new" / "one").iterdir())
     assert [path.name for path in written] == [f"{name}-tryout.csv" for name in "abcd"]
     columns = [pd.read_csv(path, dtype=str)["nin"].str.lower().tolist() for path in written]
@@ -118,7 +123,9 @@ def test_the_size_alone_leaves_no_files(folder: Path, psi: Tacit) -> None:
     assert done.out.startswith("a and b have 2 in common\n")
     assert "each party has learnt how many are common" in done.out
     assert content(folder) == before
-    found = json.loads(psi("--local", "a.csv", "b.csv", "c.tsv", "--key", "nin", "--size-only", "--json").out)
+    found = json.loads(
+        psi("--local", "a.csv", "b.csv", "c.tsv", "--key", "nin", "--size-only", "--json").out
+    )
     assert [(one["size"], one["file"]) for one in found] == [(2, None)] * 3
 
 
@@ -127,26 +134,32 @@ def test_only_who_learns_gets_a_file(folder: Path, psi: Tacit) -> None:
     assert done.out.startswith("a, b, c have 2 in common\n")
     assert "b has learnt which of its rows are common" in done.out
     assert [path.name for path in folder.glob("*-tryout*")] == ["b-tryout.csv"]
-    found = json.loads(psi("--local", "a.csv", "b.csv", "--key", "nin", "--learns", "b", "--json").out)
+    found = json.loads(
+        psi("--local", "a.csv", "b.csv", "--key", "nin", "--learns", "b", "--json").out
+    )
     assert [(one["size"], one["file"]) for one in found] == [(None, None), (2, "b-tryout.csv")]
 
 
 def test_files_of_one_name_are_told_apart(folder: Path, psi: Tacit) -> None:
     done = psi("--local", "2023/all.csv", "2024/all.csv", "--key", "nin", "--out", "o")
     assert done.out.startswith("all-1 and all-2 have 1 in common\n")
-    assert [(folder / "o" / f"all-{place}-tryout.csv").read_text() for place in (1, 2)] == ["nin\n007\n"] * 2
+    assert [(folder / "o" / f"all-{place}-tryout.csv").read_text() for place in (1, 2)] == [
+        "nin\n007\n"
+    ] * 2
 
 
 def test_a_table_with_itself_has_all_in_common(folder: Path, psi: Tacit) -> None:
-    assert psi("--local", "a.csv", "a.csv", "--key", "nin").out.startswith("a-1 and a-2 have 3 in common\n")
+    assert psi("--local", "a.csv", "a.csv", "--key", "nin").out.startswith(
+        "a-1 and a-2 have 3 in common\n"
+    )
 
 
 def test_spelling_and_other_settings_are_passed_on(psi: Tacit) -> None:
     common = ("--local", "a.csv", "c.tsv", "--key", "nin", "--size-only")
     assert psi(*common, "--case", "keep").out.startswith("a and c have 2 in common")
-    assert psi("--local", "b.csv", "c.tsv", "--key", "nin", "--size-only", "--case", "keep").out.startswith(
-        "b and c have 1"
-    )
+    assert psi(
+        "--local", "b.csv", "c.tsv", "--key", "nin", "--size-only", "--case", "keep"
+    ).out.startswith("b and c have 1")
     assert psi(*common, "--group", "thesis", "--threads", "1", "--as", "number").code == 0
     both = ("--local", "a.csv", "a.csv", "--key", "nin", "--key", "age", "--size-only")
     assert psi(*both).out.startswith("a-1 and a-2 have 4 in common")
@@ -154,7 +167,9 @@ def test_spelling_and_other_settings_are_passed_on(psi: Tacit) -> None:
 
 def test_tables_that_share_nobody_give_files_without_rows(folder: Path, psi: Tacit) -> None:
     (folder / "e.csv").write_text("nin\n")
-    assert psi("--local", "a.csv", "e.csv", "--key", "nin").out.startswith("a and e have 0 in common\n")
+    assert psi("--local", "a.csv", "e.csv", "--key", "nin").out.startswith(
+        "a and e have 0 in common\n"
+    )
     assert (folder / "a-tryout.csv").read_text() == "nin,age\n"
     assert (folder / "e-tryout.csv").read_text() == "nin\n"
 
@@ -166,7 +181,10 @@ def consortium(folder: Path) -> Path:
         free.bind(("127.0.0.1", 0))
         address = Address("127.0.0.1", free.getsockname()[1])
     create_authority(folder, "friends")
-    members = {name: default_member(name, folder, address if name == "alice" else None) for name in ("alice", "bob")}
+    members = {
+        name: default_member(name, folder, address if name == "alice" else None)
+        for name in ("alice", "bob")
+    }
     for name in members:
         issue(folder, name)
     Consortium("friends", folder / "ca.pem", members).write(folder / "consortium.yaml")
@@ -176,11 +194,15 @@ def consortium(folder: Path) -> Path:
 def bobs_side(consortium: Path, **options: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that alice has gone, where she has
-        return tacit.psi("b.csv", "nin", party="bob", consortium=consortium, threads=1, patience=20, **options)
+        return tacit.psi(
+            "b.csv", "nin", party="bob", consortium=consortium, threads=1, patience=20, **options
+        )
 
 
 @pytest.mark.parametrize("out", ["alice-common.csv", "deep/rows.parquet"])
-def test_two_parties_that_dial_each_other_get_their_rows(out: str, folder: Path, psi: Tacit, consortium: Path) -> None:
+def test_two_parties_that_dial_each_other_get_their_rows(
+    out: str, folder: Path, psi: Tacit, consortium: Path
+) -> None:
     concluded: list[tacit.Intersection] = []
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(bobs_side, consortium, conclude=concluded.append)
@@ -189,10 +211,14 @@ def test_two_parties_that_dial_each_other_get_their_rows(out: str, folder: Path,
             if out != "alice-common.csv"
             else ["--listen", str(Consortium.read(consortium).members["alice"].address)]
         )
-        done = psi("--party", "alice", "--data", "a.csv", "--key", "nin", "--patience", "20", *options)
+        done = psi(
+            "--party", "alice", "--data", "a.csv", "--key", "nin", "--patience", "20", *options
+        )
         found = other.result()
     assert done.code == 0, done.err
-    assert done.out.startswith("alice and bob have 2 in common\nalice: 3 identifiers in 5 rows (1 without, 1 repeated)")
+    assert done.out.startswith(
+        "alice and bob have 2 in common\nalice: 3 identifiers in 5 rows (1 without, 1 repeated)"
+    )
     assert f"alice: {out} holds its common rows" in done.out
     assert found.party == "bob"
     assert concluded == [found]
@@ -202,10 +228,23 @@ def test_two_parties_that_dial_each_other_get_their_rows(out: str, folder: Path,
     assert f"session {found.session[:16]}" in done.out
 
 
-def test_who_does_not_learn_gets_no_file_over_the_network(folder: Path, psi: Tacit, consortium: Path) -> None:
+def test_who_does_not_learn_gets_no_file_over_the_network(
+    folder: Path, psi: Tacit, consortium: Path
+) -> None:
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(bobs_side, consortium, learns="bob")
-        done = psi("--party", "alice", "--data", "a.csv", "--key", "nin", "--learns", "bob", "--patience", "20")
+        done = psi(
+            "--party",
+            "alice",
+            "--data",
+            "a.csv",
+            "--key",
+            "nin",
+            "--learns",
+            "bob",
+            "--patience",
+            "20",
+        )
         assert other.result().size == 2
     assert done.out.startswith("alice and bob were compared; bob has learnt the result\n")
     assert "bob has learnt which of its rows are common" in done.out
@@ -217,7 +256,9 @@ def test_parties_that_want_other_things_are_told_so_and_nothing_is_written(
 ) -> None:
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(bobs_side, consortium, learns="bob")
-        done = psi("--party", "alice", "--data", "a.csv", "--key", "nin", "--patience", "20", "--quiet")
+        done = psi(
+            "--party", "alice", "--data", "a.csv", "--key", "nin", "--patience", "20", "--quiet"
+        )
         with pytest.raises(tacit.TacitError, match="--learns"):
             other.result()
     assert (done.code, done.out) == (2, "")
@@ -229,7 +270,10 @@ def test_parties_that_want_other_things_are_told_so_and_nothing_is_written(
     ("arguments", "said"),
     [
         ("--local a.csv b.csv", "name the column that identifies people: --key nin"),
-        ("--local a.csv --key nin", "name two tables or more: tacit psi --local a.csv b.csv --key nin"),
+        (
+            "--local a.csv --key nin",
+            "name two tables or more: tacit psi --local a.csv b.csv --key nin",
+        ),
         ("--local --key nin", "name two tables or more"),
         ("--local a.csv nowhere.csv --key nin", "nowhere.csv does not exist"),
         ("--local a.csv b.csv --key nim", "a: there is no column 'nim'; did you mean nin?"),
@@ -238,29 +282,53 @@ def test_parties_that_want_other_things_are_told_so_and_nothing_is_written(
         ("--local a.csv b.csv --key nin --data a.csv", "--local takes tables alone"),
         ("--local a.csv b.csv --key nin --with b", "--local takes tables alone"),
         ("--local a.csv b.csv --key nin --listen localhost:7000", "--local takes tables alone"),
-        ("--local a.csv b.csv --key nin --learns c", "'c' cannot learn the result: the parties are a, b"),
+        (
+            "--local a.csv b.csv --key nin --learns c",
+            "'c' cannot learn the result: the parties are a, b",
+        ),
         ("--local a.csv b.csv --key nin --group rsa", "rsa"),
         ("--local a.csv b.csv --key nin --case upper", "case: expected fold or keep, got 'upper'"),
-        ("--local a.csv b.csv --key nin --unicode nfd", "unicode: expected nfc or nfkc or keep, got 'nfd'"),
-        ("--local a.csv b.csv --key nin --spaces none", "spaces: expected collapse or remove or keep"),
+        (
+            "--local a.csv b.csv --key nin --unicode nfd",
+            "unicode: expected nfc or nfkc or keep, got 'nfd'",
+        ),
+        (
+            "--local a.csv b.csv --key nin --spaces none",
+            "spaces: expected collapse or remove or keep",
+        ),
         ("--local a.csv b.csv --key nin --threads 0", "threads"),
         ("--local a.csv b.csv --key nin --out /proc/none", "/proc/none"),
         ("--local a.csv b.csv --key nin --out a.csv", "a.csv"),
-        ("--local a.csv old/a-tryout.csv b.csv --key nin --out old", "old/a-tryout.csv is the table itself"),
-        ("--local a.csv b.csv --key nin --out taken", "taken/b-tryout.csv is a folder; name a file"),
-        ("--local a.csv picture.png --key nin", "picture.png is not a table, or is damaged: expected a name"),
+        (
+            "--local a.csv old/a-tryout.csv b.csv --key nin --out old",
+            "old/a-tryout.csv is the table itself",
+        ),
+        (
+            "--local a.csv b.csv --key nin --out taken",
+            "taken/b-tryout.csv is a folder; name a file",
+        ),
+        (
+            "--local a.csv picture.png --key nin",
+            "picture.png is not a table, or is damaged: expected a name",
+        ),
         ("a.csv b.csv --key nin", "a.csv: name your table with --data, or try it out with --local"),
         ("--key nin", "name yourself and your table, --party alice --data a.csv"),
         ("--party a --key nin", "name yourself and your table"),
         ("--data a.csv --key nin", "name yourself and your table"),
-        ("--party a --data a.csv --key nin --out a.csv", "a.csv is the table itself; name another file with --out"),
+        (
+            "--party a --data a.csv --key nin --out a.csv",
+            "a.csv is the table itself; name another file with --out",
+        ),
         (
             "--party a --data a.csv --key nin --out rows.xlsx",
             "rows.xlsx: expected a name that ends in .csv or .parquet",
         ),
         ("--party a --data a.csv --key nin --out old.csv", "old.csv is a folder; name a file"),
         ("--party a --data nowhere.csv --key nin", "nowhere.csv does not exist"),
-        ("--party a --data a.csv --key nin --group thesis", "thesis is not secure, so it stays in one process"),
+        (
+            "--party a --data a.csv --key nin --group thesis",
+            "thesis is not secure, so it stays in one process",
+        ),
         ("--party a --data a.csv --key nin", "consortium"),
     ],
 )

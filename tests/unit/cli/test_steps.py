@@ -21,14 +21,17 @@ class Clock:
 
 
 @pytest.mark.parametrize("start", [0.0, 1e6])
-def test_a_line_comes_after_two_seconds_and_then_every_ten(start: float, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_comes_after_two_seconds_and_then_every_ten(
+    start: float, capsys: pytest.CaptureFixture[str]
+) -> None:
     clock = Clock(start)
     with Steps(quiet=False, clock=clock) as steps:
         for second in range(31):
             clock.now = start + second
             steps.on_event(Advanced("elements encrypted", 1000 * second, 60_000))
     assert capsys.readouterr().err.splitlines() == [
-        f"{1000 * done:,} of 60,000 elements encrypted, 1,000 per second, {60 - done} s left" for done in (2, 12, 22)
+        f"{1000 * done:,} of 60,000 elements encrypted, 1,000 per second, {60 - done} s left"
+        for done in (2, 12, 22)
     ]
 
 
@@ -90,7 +93,9 @@ def open_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     monkeypatch.setenv("COLUMNS", "140")
     monkeypatch.delenv("NO_COLOR", raising=False)
     make = console.Console
-    monkeypatch.setattr(console, "Console", lambda **options: make(force_terminal=True, width=140, **options))
+    monkeypatch.setattr(
+        console, "Console", lambda **options: make(force_terminal=True, width=140, **options)
+    )
     return screen
 
 
@@ -110,7 +115,9 @@ def test_a_terminal_gets_a_bar_with_a_rate(monkeypatch: pytest.MonkeyPatch) -> N
         assert "4000/10000" in shown
         assert "1,000 per second" in shown
         steps.on_event(Noted("connected to [bold]bob[/bold] " + "x" * 200))
-        assert "note: connected to [bold]bob[/bold] " + "x" * 200 in terminal.getvalue().replace("\n", "")
+        assert "note: connected to [bold]bob[/bold] " + "x" * 200 in terminal.getvalue().replace(
+            "\n", ""
+        )
     assert steps.bar is None
 
 

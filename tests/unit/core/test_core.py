@@ -95,7 +95,10 @@ def test_columns_hold_one_value_per_row_and_skip_the_constructor() -> None:
 @given(st.integers(1, 6), st.data())
 def test_rows_picked_apart_join_again(count: int, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, count))
-    tree = {"a": torch.arange(count), "view": columns([Apple(float(k)) for k in range(count)], Apple, torch.zeros(1))}
+    tree = {
+        "a": torch.arange(count),
+        "view": columns([Apple(float(k)) for k in range(count)], Apple, torch.zeros(1)),
+    }
     parts = [part for part in (head(tree, cut), pick(tree, slice(cut, count))) if len(part["a"])]  # type: ignore[arg-type]
     again = join(parts)
     assert torch.equal(again["a"], tree["a"])  # type: ignore[arg-type]
@@ -103,8 +106,18 @@ def test_rows_picked_apart_join_again(count: int, data: st.DataObject) -> None:
 
 
 def test_generators_follow_from_seed_and_name_alone() -> None:
-    assert torch.equal(torch.rand(3, generator=generator(1, "a", 2)), torch.rand(3, generator=generator(1, "a", 2)))
-    names = [(1, "a", 2), (2, "a", 2), (1, "b", 2), (1, "a", 3), (1, "a", "2"), (1, "a"), (1, "a/i2")]
+    assert torch.equal(
+        torch.rand(3, generator=generator(1, "a", 2)), torch.rand(3, generator=generator(1, "a", 2))
+    )
+    names = [
+        (1, "a", 2),
+        (2, "a", 2),
+        (1, "b", 2),
+        (1, "a", 3),
+        (1, "a", "2"),
+        (1, "a"),
+        (1, "a/i2"),
+    ]
     assert len({derive(*name) for name in names}) == len(names)
     assert numpy_generator(1, "x").random() == numpy_generator(1, "x").random()
 

@@ -9,7 +9,9 @@ import pytest
 from tacit.core.files import Staged
 
 
-def test_a_staged_file_takes_its_place_when_it_is_published_and_the_last_text_counts(tmp_path: Path) -> None:
+def test_a_staged_file_takes_its_place_when_it_is_published_and_the_last_text_counts(
+    tmp_path: Path,
+) -> None:
     place = tmp_path / "deep" / "rows.csv"
     with Staged(place) as file:
         file.write(lambda stream: stream.write(b"a long first text") and None)
@@ -20,7 +22,9 @@ def test_a_staged_file_takes_its_place_when_it_is_published_and_the_last_text_co
     assert [path.name for path in place.parent.iterdir()] == ["rows.csv"]
 
 
-def test_a_staged_file_that_is_not_published_leaves_nothing_behind_and_the_old_one_as_it_was(tmp_path: Path) -> None:
+def test_a_staged_file_that_is_not_published_leaves_nothing_behind_and_the_old_one_as_it_was(
+    tmp_path: Path,
+) -> None:
     old = tmp_path / "old.csv"
     old.write_text("old")
     for place in (old, tmp_path / "new" / "folder" / "rows.csv"):

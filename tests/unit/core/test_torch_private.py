@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tacit.core import torch_private
 from tacit.core.rows import columns
 from tacit.core.vectors import Layout
-from tacit.training.batches import Batch, Listed, Samples
+from tacit.training.batches import Batch, ListedBatches, Samples
 from tacit.training.gradients import has_statistics, row_gradients
 from tacit.training.optimisers import Adam, lean_update
 from tacit.training.row_trainer import RowTrainer
@@ -24,7 +24,9 @@ def module() -> nn.Module:
 
 
 def off(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert getattr(torch_private, name) is not None, f"this torch has no {name}: only the fallback is tried"
+    assert getattr(torch_private, name) is not None, (
+        f"this torch has no {name}: only the fallback is tried"
+    )
     monkeypatch.setattr(torch_private, name, None)
 
 
@@ -38,7 +40,9 @@ def test_a_row_is_loaded_tensor_by_tensor(monkeypatch: pytest.MonkeyPatch) -> No
 
 def gradient() -> Tensor:
     w = Layout.of(module()).flatten(module())[None]
-    return row_gradients(module())(w, {}, Batch(X[None], Y[None], (12,)), torch.zeros(1), torch.zeros(())).g
+    return row_gradients(module())(
+        w, {}, Batch(X[None], Y[None], (12,)), torch.zeros(1), torch.zeros(())
+    ).g
 
 
 def test_gradients_come_from_the_public_backward(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +70,7 @@ def test_a_whole_training_needs_no_private_name(monkeypatch: pytest.MonkeyPatch)
     def trained() -> Tensor:
         trainer = RowTrainer(module(), Samples(X, Y))
         w = trainer.layout.flatten(module()).repeat(2, 1)
-        batches = [Listed(torch.arange(12).split(4))] * 2
+        batches = [ListedBatches(torch.arange(12).split(4))] * 2
         return trainer.train(w, batches, optimiser=columns([Adam()] * 2, Adam, w)).w
 
     wanted = trained()
@@ -77,7 +81,9 @@ def test_a_whole_training_needs_no_private_name(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("private", [True, False])
 @pytest.mark.parametrize("norm", [nn.BatchNorm1d(6), nn.SyncBatchNorm(6), nn.LazyBatchNorm2d()])
-def test_batch_norm_is_recognised(private: bool, norm: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_norm_is_recognised(
+    private: bool, norm: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not private:
         off("BATCH_NORM", monkeypatch)
     assert torch_private.is_batch_norm(norm)
@@ -87,8 +93,12 @@ def test_batch_norm_is_recognised(private: bool, norm: nn.Module, monkeypatch: p
 
 
 @pytest.mark.parametrize("private", [True, False])
-@pytest.mark.parametrize("layer", [nn.Dropout(), nn.Dropout2d(), nn.AlphaDropout(), nn.FeatureAlphaDropout()])
-def test_dropout_is_recognised(private: bool, layer: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "layer", [nn.Dropout(), nn.Dropout2d(), nn.AlphaDropout(), nn.FeatureAlphaDropout()]
+)
+def test_dropout_is_recognised(
+    private: bool, layer: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not private:
         off("DROPOUT", monkeypatch)
     assert torch_private.is_dropout(layer)
@@ -103,9 +113,11 @@ def test_hooks_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch_private.has_hooks(hooked)
 
 
-def test_where_hooks_cannot_be_seen_our_kernels_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_hooks_cannot_be_seen_our_kernels_are_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pytest.importorskip("triton")
-    from tacit.training.fused import read
+    from tacit.training.kernel_network import read
 
     assert read(module(), (6,)) is not None
     monkeypatch.setattr(torch_private, "HOOKS", ("_moved_elsewhere",))

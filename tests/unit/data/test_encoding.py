@@ -20,7 +20,9 @@ from tacit.data.recognition import guess_format
 
 NUMBERS = st.one_of(st.none(), st.floats(-1e6, 1e6))
 TEXTS = st.one_of(st.none(), st.sampled_from(["north", "south", "east", "west"]))
-DATES = st.one_of(st.none(), st.dates(datetime.date(1900, 1, 1), datetime.date(2100, 1, 1)).map(str))
+DATES = st.one_of(
+    st.none(), st.dates(datetime.date(1900, 1, 1), datetime.date(2100, 1, 1)).map(str)
+)
 ROWS = st.lists(st.tuples(NUMBERS, TEXTS, DATES, st.booleans()), min_size=3, max_size=30)
 
 
@@ -62,13 +64,19 @@ def test_a_row_is_encoded_alone_whatever_its_company_and_the_order_of_columns(
 def test_what_is_saved_as_json_is_the_same_encoding(rows: list[tuple[Any, ...]]) -> None:
     frame = a_frame(rows)
     target = Target("ill", "classification", ("no", "yes"))
-    encoding = Encoding.fit(frame, target=target, notes=("2 rows were left out",), client="h", clients=("a", "b"))
+    encoding = Encoding.fit(
+        frame, target=target, notes=("2 rows were left out",), client="h", clients=("a", "b")
+    )
     again = Encoding.from_dict(json.loads(json.dumps(encoding.to_dict())))
     assert again == encoding
     assert torch.equal(again.apply(frame), encoding.apply(frame))
 
 
-@given(st.lists(NUMBERS, min_size=2, max_size=40).filter(lambda values: any(v is not None for v in values)))
+@given(
+    st.lists(NUMBERS, min_size=2, max_size=40).filter(
+        lambda values: any(v is not None for v in values)
+    )
+)
 def test_numbers_are_filled_with_the_median_centred_and_scaled(values: list[float | None]) -> None:
     frame = pd.DataFrame({"a": pd.Series(values, dtype=float)})
     encoding = Encoding.fit(frame)
@@ -77,7 +85,9 @@ def test_numbers_are_filled_with_the_median_centred_and_scaled(values: list[floa
     filled = np.array([np.median(known) if value is None else value for value in values])
     assert abs(x[:, 0].mean()) < 1e-4
     if filled.std() > 1e-6 * max(1, abs(filled).max()):
-        np.testing.assert_allclose(x[:, 0], (filled - filled.mean()) / filled.std(), rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(
+            x[:, 0], (filled - filled.mean()) / filled.std(), rtol=1e-3, atol=1e-4
+        )
     assert encoding.names == (("a", "a is missing") if None in values else ("a",))
     if None in values:
         assert x[:, 1].tolist() == [float(value is None) for value in values]
@@ -85,7 +95,12 @@ def test_numbers_are_filled_with_the_median_centred_and_scaled(values: list[floa
 
 def test_levels_come_by_frequency_and_a_gap_is_one_more() -> None:
     encoding = fit(region=["south", "north", "north", None, "east", "north", "south"])
-    assert encoding.names == ("region = north", "region = south", "region = east", "region is missing")
+    assert encoding.names == (
+        "region = north",
+        "region = south",
+        "region = east",
+        "region is missing",
+    )
     assert encoding.apply(pd.DataFrame({"region": ["east", None, "mars"]})).tolist() == [
         [0, 0, 1, 0],
         [0, 0, 0, 1],
@@ -105,7 +120,12 @@ def test_beyond_fifty_levels_the_rare_ones_and_the_unknown_are_other() -> None:
     assert len(encoding.names) == 52
     x = encoding.apply(pd.DataFrame({"a": ["rare1", "unknown", None, "level07"]}))
     assert (x.sum(1) == 1).all()
-    assert [encoding.names[k] for k in x.argmax(1)] == ["a = other", "a = other", "a is missing", "a = level07"]
+    assert [encoding.names[k] for k in x.argmax(1)] == [
+        "a = other",
+        "a = other",
+        "a is missing",
+        "a = level07",
+    ]
     assert "2 rarer ones are other" in encoding.describe()[0]["becomes"]
 
 
@@ -128,8 +148,13 @@ def test_dates_are_the_same_however_they_come() -> None:
         "with a zone": stamps.dt.tz_localize("UTC"),
         "objects": pd.Series([stamp.date() for stamp in stamps], dtype=object),
     }
-    encoded = [Encoding.fit(pd.DataFrame({"d": form})).apply(pd.DataFrame({"d": form})) for form in forms.values()]
-    stated = Encoding.fit(pd.DataFrame({"d": stamps.dt.strftime("%d/%m/%Y")}), dates={"d": "%d/%m/%Y"})
+    encoded = [
+        Encoding.fit(pd.DataFrame({"d": form})).apply(pd.DataFrame({"d": form}))
+        for form in forms.values()
+    ]
+    stated = Encoding.fit(
+        pd.DataFrame({"d": stamps.dt.strftime("%d/%m/%Y")}), dates={"d": "%d/%m/%Y"}
+    )
     encoded.append(stated.apply(pd.DataFrame({"d": stamps.dt.strftime("%d/%m/%Y")})))
     for other in encoded[1:]:
         assert torch.equal(encoded[0], other)
@@ -145,7 +170,9 @@ def test_numbers_that_are_really_categories_are_taken_as_stated() -> None:
     frame = pd.DataFrame({"ward": [1, 2, 1, 3]})
     encoding = Encoding.fit(frame, categories=["ward"])
     assert encoding.names == ("ward = 1", "ward = 2", "ward = 3")
-    as_floats = pd.DataFrame({"ward": [1.0, None, 2.0]})  # what pandas makes of whole numbers with a gap
+    as_floats = pd.DataFrame(
+        {"ward": [1.0, None, 2.0]}
+    )  # what pandas makes of whole numbers with a gap
     assert encoding.apply(as_floats).tolist() == [[1, 0, 0], [0, 0, 0], [0, 1, 0]]
 
 
@@ -160,7 +187,10 @@ def test_a_constant_column_is_zero_and_a_large_number_stays_finite() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (["31/01/2024", "01/02/2024"], r"looks like dates such as '31/01/2024'; .* dates: \{a: '%d/%m/%Y'\}"),
+        (
+            ["31/01/2024", "01/02/2024"],
+            r"looks like dates such as '31/01/2024'; .* dates: \{a: '%d/%m/%Y'\}",
+        ),
         (
             [f"p{k}" for k in range(40)],
             r"40 different texts in 40 training rows, as names and ids do, .* add drop: \[a\]",
@@ -174,9 +204,22 @@ def test_a_constant_column_is_zero_and_a_large_number_stays_finite() -> None:
         ([float("nan")] * 2, "has no value in the training rows"),
         (pd.to_timedelta([1, 2], "D"), "turn it into numbers"),
     ],
-    ids=["d/m/y", "ids", "numbers and text", "dates and text", "no such day", "inf", "overflow", "none", "nan", "span"],
+    ids=[
+        "d/m/y",
+        "ids",
+        "numbers and text",
+        "dates and text",
+        "no such day",
+        "inf",
+        "overflow",
+        "none",
+        "nan",
+        "span",
+    ],
 )
-def test_a_column_that_could_mean_two_things_is_refused_in_one_line(values: Any, message: str) -> None:
+def test_a_column_that_could_mean_two_things_is_refused_in_one_line(
+    values: Any, message: str
+) -> None:
     with pytest.raises(DataError, match=message) as caught:
         Encoding.fit(pd.DataFrame({"a": values}))
     assert "\n" not in str(caught.value)
@@ -203,7 +246,9 @@ def test_new_rows_that_do_not_fit_are_refused_with_the_column() -> None:
         encoding.apply(pd.DataFrame({"age": [1.0], "regoin": ["north"]}))
     with pytest.raises(DataError, match="column age: expected a number, got 'old'"):
         encoding.apply(pd.DataFrame({"age": ["old"], "region": ["north"]}))
-    with pytest.raises(DataError, match=r"expected rows as a pandas DataFrame .* got two columns of one name"):
+    with pytest.raises(
+        DataError, match=r"expected rows as a pandas DataFrame .* got two columns of one name"
+    ):
         encoding.apply(pd.DataFrame([[1.0, 2.0]], columns=["age", "age"]))
     with pytest.raises(DataError, match=r"expected rows as a pandas DataFrame .* got list"):
         encoding.apply([{"age": 1.0}])  # type: ignore[arg-type]
@@ -212,7 +257,11 @@ def test_new_rows_that_do_not_fit_are_refused_with_the_column() -> None:
 
 
 def test_the_description_is_in_plain_words() -> None:
-    encoding = fit(region=["north", "south", "north"], day=["2024-01-01", None, "2024-01-01"], age=[1.0, None, 3.0])
+    encoding = fit(
+        region=["north", "south", "north"],
+        day=["2024-01-01", None, "2024-01-01"],
+        age=[1.0, None, 3.0],
+    )
     region, day, age = encoding.describe()
     assert region == {
         "column": "region",
@@ -226,7 +275,12 @@ def test_the_description_is_in_plain_words() -> None:
 
 
 def test_a_file_that_holds_no_encoding_is_named(tmp_path: Path) -> None:
-    for content in ("", "[]", '{"columns": [{"kind": "colour"}]}', '{"columns": [{"kind": "number", "name": "a"}]}'):
+    for content in (
+        "",
+        "[]",
+        '{"columns": [{"kind": "colour"}]}',
+        '{"columns": [{"kind": "number", "name": "a"}]}',
+    ):
         (tmp_path / "e.json").write_text(content)
         with pytest.raises(DataError, match=r"e\.json holds no encoding, or is damaged"):
             Encoding.load(tmp_path / "e.json")

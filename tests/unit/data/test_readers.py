@@ -63,7 +63,9 @@ def test_idx_files_are_read_gzipped_and_plain(tmp_path: Path) -> None:
     ],
     ids=["empty", "other format", "too short", "gzip cut off", "no gzip"],
 )
-def test_a_damaged_idx_file_is_named_in_one_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+def test_a_damaged_idx_file_is_named_in_one_line(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message) as caught:
         read_idx(tmp_path / name)
@@ -121,7 +123,9 @@ def test_hub_parquet_is_read_whatever_its_image_column_is_called(tmp_path: Path)
 
 def test_a_parquet_file_without_pictures_is_refused(tmp_path: Path) -> None:
     pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "x.parquet")
-    with pytest.raises(DataError, match=r"expected the columns img \(or image\) and label, found a"):
+    with pytest.raises(
+        DataError, match=r"expected the columns img \(or image\) and label, found a"
+    ):
         read_image_parquet(tmp_path / "x.parquet")
     (tmp_path / "y.parquet").write_bytes(b"PAR1 nonsense")
     with pytest.raises(DataError, match=r"y\.parquet is not a parquet file"):
@@ -132,13 +136,22 @@ def test_a_parquet_file_without_pictures_is_refused(tmp_path: Path) -> None:
 def test_a_table_becomes_a_standardised_data_set(tmp_path: Path, suffix: str) -> None:
     rng = np.random.default_rng(0)
     table = pd.DataFrame(
-        {"a": rng.normal(5, 3, 100), "b": rng.integers(0, 9, 100), "kind": ["x", "y"] * 50, "id": range(100)}
+        {
+            "a": rng.normal(5, 3, 100),
+            "b": rng.integers(0, 9, 100),
+            "kind": ["x", "y"] * 50,
+            "id": range(100),
+        }
     )
     path = tmp_path / f"t.{suffix}"
-    {"csv": table.to_csv, "tsv": lambda p, **k: table.to_csv(p, sep="\t", **k), "parquet": table.to_parquet}[suffix](
-        path, index=False
-    )
-    data = Source.build({"name": "table", "path": str(path), "target": "kind", "drop": ["id"]}).load()
+    {
+        "csv": table.to_csv,
+        "tsv": lambda p, **k: table.to_csv(p, sep="\t", **k),
+        "parquet": table.to_parquet,
+    }[suffix](path, index=False)
+    data = Source.build(
+        {"name": "table", "path": str(path), "target": "kind", "drop": ["id"]}
+    ).load()
     assert data.x.shape == (80, 2)
     assert data.labels == ("x", "y")
     torch.testing.assert_close(data.x.mean(0), torch.zeros(2), atol=1e-5, rtol=0)
@@ -207,7 +220,9 @@ def test_diabetes_is_a_regression_that_comes_along() -> None:
     data = Source.build("diabetes").load()
     assert (data.task, data.outputs, data.labels) == ("regression", 1, ())
     assert len(data.y) + len(data.test_y) == 442
-    assert 25 <= (data.y.min() * data.target_spread + data.target_centre).item() < 26  # as the authors have it
+    assert (
+        25 <= (data.y.min() * data.target_spread + data.target_centre).item() < 26
+    )  # as the authors have it
 
 
 def test_a_python_function_with_float_outcomes_gives_a_regression() -> None:
@@ -259,11 +274,16 @@ def test_a_damaged_archive_or_batch_is_named(tmp_path: Path) -> None:
         read_idx(tmp_path / "scalar", 3)
 
 
-def test_a_folder_without_the_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Cifar10, "remote", Remote("http://127.0.0.1:9/cifar.tar.gz", "md5:" + "0" * 32))
+def test_a_folder_without_the_files_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        Cifar10, "remote", Remote("http://127.0.0.1:9/cifar.tar.gz", "md5:" + "0" * 32)
+    )
     monkeypatch.setenv("TACIT_CACHE", str(tmp_path / "cache"))
     with pytest.raises(
-        DataError, match=r"neither .* nor .*cifar10 holds cifar-10-batches-py or .* and cannot download"
+        DataError,
+        match=r"neither .* nor .*cifar10 holds cifar-10-batches-py or .* and cannot download",
     ):
         Cifar10().load(tmp_path)
 

@@ -11,7 +11,9 @@ from tacit.data.shards import Shards
 CPU = torch.device("cpu")
 
 
-@given(st.lists(st.lists(st.integers(0, 50), max_size=5), min_size=1, max_size=8), st.integers(0, 9))
+@given(
+    st.lists(st.lists(st.integers(0, 50), max_size=5), min_size=1, max_size=8), st.integers(0, 9)
+)
 def test_packed_shards_are_the_parts_they_were_made_of(parts: list[list[int]], offset: int) -> None:
     shards = Shards.of([np.array(part, dtype=np.int64) for part in parts])
     moved = shards.on(CPU, offset)

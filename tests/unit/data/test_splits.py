@@ -25,7 +25,13 @@ def labels_of(samples: int, classes: int, seed: int = 0) -> np.ndarray:
     return numpy_generator(seed, "labels").integers(0, classes, samples)
 
 
-@given(st.sampled_from(PARTITIONS), st.integers(1, 12), st.integers(1, 300), st.integers(1, 6), st.integers(0, 10))
+@given(
+    st.sampled_from(PARTITIONS),
+    st.integers(1, 12),
+    st.integers(1, 300),
+    st.integers(1, 6),
+    st.integers(0, 10),
+)
 @settings(deadline=None, max_examples=150)
 def test_a_partition_covers_every_sample_once_or_says_why_not(
     name: str, clients: int, samples: int, classes: int, seed: int
@@ -43,7 +49,9 @@ def test_a_partition_covers_every_sample_once_or_says_why_not(
 
 @given(st.sampled_from(SPLITS), st.integers(0, 100))
 @settings(deadline=None)
-def test_a_split_is_a_function_of_its_seed_and_leaves_the_labels_alone(name: str, seed: int) -> None:
+def test_a_split_is_a_function_of_its_seed_and_leaves_the_labels_alone(
+    name: str, seed: int
+) -> None:
     labels = labels_of(400, 4)
     kept = labels.copy()
     one, other = (Split.build(name)(labels, 4, numpy_generator(seed, "s")) for _ in range(2))
@@ -86,9 +94,15 @@ def test_labels_per_party_gives_each_client_c_labels(c: int, clients: int, seed:
 
 @pytest.mark.parametrize(
     ("wanted", "message"),
-    [((2, 3), "one count for each of 3"), ((0, 5, 5), "counts from 1 to 10"), ((11, 1, 1), "counts from 1 to 10")],
+    [
+        ((2, 3), "one count for each of 3"),
+        ((0, 5, 5), "counts from 1 to 10"),
+        ((11, 1, 1), "counts from 1 to 10"),
+    ],
 )
-def test_labels_per_party_refuses_counts_that_cannot_be(wanted: tuple[int, ...], message: str) -> None:
+def test_labels_per_party_refuses_counts_that_cannot_be(
+    wanted: tuple[int, ...], message: str
+) -> None:
     with pytest.raises(DataError, match=message):
         LabelsPerParty(wanted)(labels_of(100, 10), 3, numpy_generator(0))
 
@@ -99,7 +113,12 @@ def test_label_dirichlet_draws_over_clients_for_each_class() -> None:
     shares = []
     for seed in range(30):
         parts = LabelDirichlet(0.5, min_samples=1)(labels, 4, numpy_generator(seed))
-        shares.append([[np.mean(labels[part] == label) * len(part) / 500 for label in range(20)] for part in parts])
+        shares.append(
+            [
+                [np.mean(labels[part] == label) * len(part) / 500 for label in range(20)]
+                for part in parts
+            ]
+        )
     values = np.array(shares).ravel()
     assert values.mean() == pytest.approx(1 / 4)
     assert values.var() == pytest.approx(0.25 * 0.75 / (4 * 0.5 + 1), rel=0.1)
@@ -153,7 +172,9 @@ def test_quantity_skew_changes_sizes_and_not_labels() -> None:
 
 def test_feature_noise_grows_with_the_party() -> None:
     assert FeatureNoise(0.5).noise(5).tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
-    assert FeatureNoise(0.5, unit="variance").noise(2).tolist() == pytest.approx([0.25**0.5, 0.5**0.5])
+    assert FeatureNoise(0.5, unit="variance").noise(2).tolist() == pytest.approx(
+        [0.25**0.5, 0.5**0.5]
+    )
     x = torch.zeros(3000, 40)
     partition = divide(np.zeros(3000, int), FeatureNoise(0.6), 3, 0)
     noisy = add_noise(x, partition, 0)
@@ -231,7 +252,13 @@ def test_by_client_gives_each_client_its_own_rows_and_name(whose: list[int], sha
     owner = np.array([0, 1, 2, 3, 4, *whose])
     names = ("a", "b", "c", "d", "e")
     made = divide(
-        np.zeros(len(owner), int), Split.build("by_client"), 5, 0, owner=owner, owners=names, local_test=share
+        np.zeros(len(owner), int),
+        Split.build("by_client"),
+        5,
+        0,
+        owner=owner,
+        owners=names,
+        local_test=share,
     )
     assert made.names == names
     for client in range(5):

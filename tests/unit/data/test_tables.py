@@ -26,7 +26,8 @@ def patients(rows: int = 120) -> pd.DataFrame:
             "hospital": rng.choice(["north", "south", "east"], rows, p=[0.5, 0.3, 0.2]),
             "age": rng.normal(60, 10, rows).round(1),
             "sex": rng.choice(["f", "m"], rows),
-            "admitted": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 700, rows), "D"),
+            "admitted": pd.Timestamp("2024-01-01")
+            + pd.to_timedelta(rng.integers(0, 700, rows), "D"),
         }
     )
     frame["stay"] = (frame["age"] / 10 + rng.normal(0, 1, rows)).round(2)
@@ -37,7 +38,9 @@ def patients(rows: int = 120) -> pd.DataFrame:
 
 def load(frame: pd.DataFrame, folder: Path, target: str = "outcome", **settings: Any) -> Dataset:
     frame.to_csv(folder / "t.csv", index=False)
-    return Source.build({"name": "table", "path": str(folder / "t.csv"), "target": target, **settings}).load()
+    return Source.build(
+        {"name": "table", "path": str(folder / "t.csv"), "target": target, **settings}
+    ).load()
 
 
 def said(frame: pd.DataFrame, folder: Path, **settings: Any) -> list[str]:
@@ -48,7 +51,9 @@ def said(frame: pd.DataFrame, folder: Path, **settings: Any) -> list[str]:
     return [event.text for event in heard if isinstance(event, Warned)]
 
 
-def test_text_dates_and_gaps_become_features_fitted_on_the_training_rows_alone(tmp_path: Path) -> None:
+def test_text_dates_and_gaps_become_features_fitted_on_the_training_rows_alone(
+    tmp_path: Path,
+) -> None:
     data = load(patients(), tmp_path)
     assert data.encoding is not None
     assert data.columns == data.encoding.names
@@ -63,9 +68,15 @@ def test_text_dates_and_gaps_become_features_fitted_on_the_training_rows_alone(t
 def test_semicolons_and_decimal_commas_say_the_same_as_commas_and_points(tmp_path: Path) -> None:
     frame = patients()
     usual = load(frame, tmp_path)
-    for name, marks in {"a.csv": {"sep": ";", "decimal": ","}, "b.csv": {"sep": ";"}, "c.csv.gz": {"sep": ";"}}.items():
+    for name, marks in {
+        "a.csv": {"sep": ";", "decimal": ","},
+        "b.csv": {"sep": ";"},
+        "c.csv.gz": {"sep": ";"},
+    }.items():
         frame.to_csv(tmp_path / name, index=False, **marks)
-        data = Source.build({"name": "table", "path": str(tmp_path / name), "target": "outcome"}).load()
+        data = Source.build(
+            {"name": "table", "path": str(tmp_path / name), "target": "outcome"}
+        ).load()
         torch.testing.assert_close(data.x, usual.x)
 
 
@@ -81,7 +92,9 @@ def test_semicolons_and_decimal_commas_say_the_same_as_commas_and_points(tmp_pat
     ],
     ids=["text", "boolean", "few integers", "few with gaps", "many integers", "floats"],
 )
-def test_the_task_follows_from_the_target(tmp_path: Path, values: list[Any], task: str, labels: tuple[str]) -> None:
+def test_the_task_follows_from_the_target(
+    tmp_path: Path, values: list[Any], task: str, labels: tuple[str]
+) -> None:
     data = load(pd.DataFrame({"a": np.arange(60), "y": values}), tmp_path, "y")
     assert (data.task, data.labels) == (task, labels)
 
@@ -89,17 +102,25 @@ def test_the_task_follows_from_the_target(tmp_path: Path, values: list[Any], tas
 def test_a_numeric_target_may_be_told_what_it_is(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": np.arange(60), "y": np.arange(60) % 3})
     assert load(frame, tmp_path, "y", task="regression").task == "regression"
-    assert load(frame.assign(y=np.arange(60) % 30), tmp_path, "y", task="classification").classes == 30
+    assert (
+        load(frame.assign(y=np.arange(60) % 30), tmp_path, "y", task="classification").classes == 30
+    )
     with pytest.raises(DataError, match="expected a number, got 'x'"):
         load(frame.assign(y="x"), tmp_path, "y", task="regression")
 
 
 def test_what_was_guessed_or_left_out_is_said_and_noted(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": np.arange(60), "y": np.arange(60) % 3})
-    assert "3 different whole numbers and is taken for classes" in said(frame, tmp_path, target="y")[0]
-    assert "taken for a measurement" in said(frame.assign(y=frame["a"] / 7), tmp_path, target="y")[0]
+    assert (
+        "3 different whole numbers and is taken for classes" in said(frame, tmp_path, target="y")[0]
+    )
+    assert (
+        "taken for a measurement" in said(frame.assign(y=frame["a"] / 7), tmp_path, target="y")[0]
+    )
     assert said(frame, tmp_path, target="y", task="classification") == []
-    gaps = frame.assign(y=np.where(frame["a"] < 5, None, "x"), b=1).assign(y=lambda f: f["y"].where(f["a"] < 30, "z"))
+    gaps = frame.assign(y=np.where(frame["a"] < 5, None, "x"), b=1).assign(
+        y=lambda f: f["y"].where(f["a"] < 30, "z")
+    )
     assert said(gaps, tmp_path, target="y") == ["t.csv: 5 rows without y were left out"]
     data = load(gaps, tmp_path, "y")
     assert len(data.y) + len(data.test_y) == 55
@@ -130,7 +151,9 @@ def test_a_regression_is_divided_by_tenths_of_its_outcomes(tmp_path: Path) -> No
     assert labels.groups is labels.y
 
 
-def test_the_client_column_says_whose_each_training_row_is_and_is_no_feature(tmp_path: Path) -> None:
+def test_the_client_column_says_whose_each_training_row_is_and_is_no_feature(
+    tmp_path: Path,
+) -> None:
     frame = patients()
     data = load(frame, tmp_path, client="hospital")
     assert data.owners == ("east", "north", "south")
@@ -142,7 +165,9 @@ def test_the_client_column_says_whose_each_training_row_is_and_is_no_feature(tmp
     assert [data.owners[code] for code in data.owner] == whose.tolist()
 
 
-def test_clients_with_numbers_are_in_their_order_and_nobody_is_left_without_a_training_row(tmp_path: Path) -> None:
+def test_clients_with_numbers_are_in_their_order_and_nobody_is_left_without_a_training_row(
+    tmp_path: Path,
+) -> None:
     frame = pd.DataFrame({"a": np.arange(60.0), "who": [10, 9, 2] * 20, "y": ["p", "q"] * 30})
     frame.loc[59, "who"] = 1
     for target in ("y", "a"):
@@ -176,15 +201,21 @@ def test_settings_that_do_not_fit_the_table_are_refused_in_one_line(
 
 def test_a_public_table_is_encoded_with_the_studys_levels_and_units(tmp_path: Path) -> None:
     own = load(patients(), tmp_path)
-    other = patients(60).assign(sex="m", hospital="abroad")[["outcome", "stay", "admitted", "sex", "age", "hospital"]]
+    other = patients(60).assign(sex="m", hospital="abroad")[
+        ["outcome", "stay", "admitted", "sex", "age", "hospital"]
+    ]
     public = load(other, tmp_path)
     x, y = align(public, own)
     assert own.encoding is not None
     assert x.shape == (60, len(own.columns))
     assert (x[:, own.columns.index("sex = m")] == 1).all()
-    assert (x[:, [k for k, name in enumerate(own.columns) if name.startswith("hospital")]] == 0).all()
+    assert (
+        x[:, [k for k, name in enumerate(own.columns) if name.startswith("hospital")]] == 0
+    ).all()
     assert torch.equal(x, own.encoding.apply(public.frame))  # type: ignore[arg-type]
-    assert [own.labels[k] for k in y] == [public.labels[k] for k in torch.cat([public.y, public.test_y])]
+    assert [own.labels[k] for k in y] == [
+        public.labels[k] for k in torch.cat([public.y, public.test_y])
+    ]
     with pytest.raises(DataError, match="do not fit the study's: the rows have no column 'sex'"):
         align(load(other.drop(columns="sex"), tmp_path), own)
 
@@ -208,7 +239,9 @@ def test_data_tell_apart_by_their_fingerprint_also_in_owners_and_units(tmp_path:
         load(frame, tmp_path, drop=["hospital"]).fingerprint(),
         load(frame, tmp_path, client="hospital").fingerprint(),
         load(frame, tmp_path, "stay", drop=["hospital"]).fingerprint(),
-        load(frame.assign(stay=frame["stay"] * 2), tmp_path, "stay", drop=["hospital"]).fingerprint(),
+        load(
+            frame.assign(stay=frame["stay"] * 2), tmp_path, "stay", drop=["hospital"]
+        ).fingerprint(),
     ]
     assert len(set(prints)) == 4
 
@@ -225,15 +258,21 @@ def test_arrays_are_scaled_by_their_training_rows_alone() -> None:
 
 def test_an_owner_of_one_row_keeps_it_for_training(tmp_path: Path) -> None:
     frame = patients()
-    for place in range(len(frame)):  # wherever the single row lies, also where the test would be drawn
-        alone = frame.assign(hospital=["lonely" if k == place else "large" for k in range(len(frame))])
+    for place in range(
+        len(frame)
+    ):  # wherever the single row lies, also where the test would be drawn
+        alone = frame.assign(
+            hospital=["lonely" if k == place else "large" for k in range(len(frame))]
+        )
         made = load(alone, tmp_path, client="hospital")
         assert made.owner is not None
         assert set(made.owner.tolist()) == {0, 1}
 
 
 def test_only_numbers_and_days_have_moments() -> None:
-    frame = pd.DataFrame({"a": [1.0, None, 5.0], "c": ["x", "y", "x"], "d": ["2024-01-01", None, "2024-06-01"]})
+    frame = pd.DataFrame(
+        {"a": [1.0, None, 5.0], "c": ["x", "y", "x"], "d": ["2024-01-01", None, "2024-06-01"]}
+    )
     encoding = Encoding.fit(frame)
     centre, spread = encoding.moments()
     plain = [name for name in encoding.names if name not in ("a", "d")]
@@ -269,13 +308,20 @@ def test_all_columns_that_need_mending_are_named_at_once(tmp_path: Path) -> None
     )
     with pytest.raises(DataError) as refused:
         load(frame, tmp_path, target="y")
-    for part in ("as names and ids do", "state their format", "looks like numbers such as", "looks like dates such as"):
+    for part in (
+        "as names and ids do",
+        "state their format",
+        "looks like numbers such as",
+        "looks like dates such as",
+    ):
         assert part in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_lists_and_the_year_9999_are_refused_in_one_line(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"l": [[1, 2]] * 20, "d": ["2020-01-01", "9999-12-31"] * 10, "y": ["a", "b"] * 10})
+    frame = pd.DataFrame(
+        {"l": [[1, 2]] * 20, "d": ["2020-01-01", "9999-12-31"] * 10, "y": ["a", "b"] * 10}
+    )
     frame.to_parquet(tmp_path / "odd.parquet")
     source = Source.build({"name": "table", "path": str(tmp_path / "odd.parquet"), "target": "y"})
     with pytest.raises(DataError, match=r"column l holds lists.*column d holds dates too far away"):
@@ -283,7 +329,12 @@ def test_lists_and_the_year_9999_are_refused_in_one_line(tmp_path: Path) -> None
 
 
 def test_float_classes_come_back_as_floats(tmp_path: Path) -> None:
-    made = load(pd.DataFrame({"x": range(40), "y": [0.5, 1.5] * 20}), tmp_path, target="y", task="classification")
+    made = load(
+        pd.DataFrame({"x": range(40), "y": [0.5, 1.5] * 20}),
+        tmp_path,
+        target="y",
+        task="classification",
+    )
     assert made.encoding is not None
     assert made.encoding.target is not None
     assert made.encoding.target.decode(torch.eye(2)) == [0.5, 1.5]

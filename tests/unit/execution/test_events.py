@@ -71,11 +71,16 @@ class Tracker:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_tracker_that_knows_nothing_but_events_rebuilds_the_study(tmp_path: Path, workers: int) -> None:
+def test_a_tracker_that_knows_nothing_but_events_rebuilds_the_study(
+    tmp_path: Path, workers: int
+) -> None:
     tracker = Tracker()
     results = tacit.run(STUDY, tmp_path / "a", workers=workers, on_event=tracker)
     assert tracker.parameters == {id: describe(run) for id, run in results.runs.items()}
-    assert {settings["algorithm"]["name"] for settings in tracker.parameters.values()} == {"fedavg", "fedplus"}
+    assert {settings["algorithm"]["name"] for settings in tracker.parameters.values()} == {
+        "fedavg",
+        "fedplus",
+    }
     lines = read_lines(tmp_path / "a" / "history.jsonl")
     heard = [json.loads(json.dumps(line)) for id in results.runs for line in tracker.metrics[id]]
     for line, metrics in zip(lines, heard, strict=True):
@@ -175,8 +180,12 @@ def test_nobody_may_listen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("listeners", ["tracker", [3], 3, {"a": print}], ids=repr)
-def test_what_cannot_listen_is_refused_before_anything_is_written(tmp_path: Path, listeners: Any) -> None:
-    with pytest.raises(StudyError, match=r"^on_event: expected a function of an event, or a list of such, got "):
+def test_what_cannot_listen_is_refused_before_anything_is_written(
+    tmp_path: Path, listeners: Any
+) -> None:
+    with pytest.raises(
+        StudyError, match=r"^on_event: expected a function of an event, or a list of such, got "
+    ):
         tacit.run(STUDY, tmp_path / "a", on_event=listeners)
     assert not (tmp_path / "a").exists()
 

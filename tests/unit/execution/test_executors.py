@@ -24,7 +24,7 @@ from tacit.core.errors import MissingDependencyError, StudyError
 from tacit.core.events import Event, RoundFinished, RunFinished, StudyStarted, Warned
 from tacit.records.checkpoint import Checkpoints, block_state
 from tacit.records.history import read_lines
-from tacit.records.messages import Played, Saved
+from tacit.records.messages import BlockSaved, RoundPlayed
 from tacit.records.recorder import RETRIES, Recorder
 from tacit.study.study import Study
 
@@ -100,7 +100,9 @@ def test_a_study_stopped_among_workers_goes_on_anywhere(whole: Path, tmp_path: P
     tacit.resume(tmp_path / "a", workers=1, on_event=again)
     assert_same_results(tmp_path / "a", whole)
     assert ended
-    assert not ended & {event.run for event in again.of(RoundFinished)}  # what has ended is not played again
+    assert not ended & {
+        event.run for event in again.of(RoundFinished)
+    }  # what has ended is not played again
     assert again.of(StudyStarted)[0].done >= 8 * len(ended)
     rounds = len(again.of(RoundFinished))
     assert rounds + again.of(StudyStarted)[0].done == 6 * 8
@@ -114,7 +116,9 @@ def test_a_study_stopped_here_goes_on_among_workers(whole: Path, tmp_path: Path)
     assert_same_results(tmp_path / "a", whole)
 
 
-def test_an_error_in_a_worker_is_the_same_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_a_worker_is_the_same_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "failing.py").write_text(
         "from dataclasses import dataclass\n"
         "from tacit.federated.algorithm import Algorithm\n"
@@ -132,7 +136,9 @@ def test_an_error_in_a_worker_is_the_same_line(tmp_path: Path, monkeypatch: pyte
         said.append(str(caught.value))
         assert not (tmp_path / f"run{workers}").exists()
     assert said[0] == said[1]
-    assert said[0] == "failing:Late.aggregate raised ValueError: 3 clients are too few (failing.py:6)"
+    assert (
+        said[0] == "failing:Late.aggregate raised ValueError: 3 clients are too few (failing.py:6)"
+    )
     assert not multiprocessing.active_children()
 
 
@@ -169,7 +175,9 @@ def test_a_block_that_loses_its_worker_too_often_is_named(tmp_path: Path) -> Non
     recorder = Recorder(tmp_path, {"000-x": 2}, Checkpoints(tmp_path, "key"), heard)
     for _ in range(RETRIES):
         recorder.retry(0, ["000-x"], "a worker process was killed")
-    with pytest.raises(StudyError, match=r"000-x lost its worker 4 times, .* because a worker process was killed"):
+    with pytest.raises(
+        StudyError, match=r"000-x lost its worker 4 times, .* because a worker process was killed"
+    ):
         recorder.retry(0, ["000-x"], "a worker process was killed")
     recorder.close(complete=False)
     assert len(heard.of(Warned)) == RETRIES
@@ -178,13 +186,13 @@ def test_a_block_that_loses_its_worker_too_often_is_named(tmp_path: Path) -> Non
 def test_nothing_is_recorded_that_builds_on_a_lost_round(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, {"000-x": 3}, Checkpoints(tmp_path, "key"), Listener())
 
-    def played(round: int) -> Played:
-        return Played({"run": "000-x", "round": round}, 0.1)
+    def played(round: int) -> RoundPlayed:
+        return RoundPlayed({"run": "000-x", "round": round}, 0.1)
 
-    for message in (played(1), played(1), played(3), Saved({"000-x": 3}, b"three")):
+    for message in (played(1), played(1), played(3), BlockSaved({"000-x": 3}, b"three")):
         recorder.take(0, message)
     assert recorder.saved(0) is None
-    recorder.take(0, Saved({"000-x": 1}, b"one"))
+    recorder.take(0, BlockSaved({"000-x": 1}, b"one"))
     assert recorder.saved(0) == b"one"
     recorder.close(complete=True)
     assert [line["round"] for line in read_lines(tmp_path / "history.jsonl")] == [1]
@@ -196,7 +204,11 @@ RUNS = [str(k) for k in range(6)]
 @given(st.lists(st.integers(0, 9), min_size=6, max_size=6), st.lists(st.integers(0, 2), min_size=6, max_size=6),
        st.lists(st.integers(0, 2), min_size=6, max_size=6), st.sets(st.integers(0, 2)))  # fmt: skip
 def test_checkpoints_survive_another_division_into_blocks(
-    tmp_path_factory: pytest.TempPathFactory, rounds: list[int], old: list[int], new: list[int], done: set[int]
+    tmp_path_factory: pytest.TempPathFactory,
+    rounds: list[int],
+    old: list[int],
+    new: list[int],
+    done: set[int],
 ) -> None:
     folder = tmp_path_factory.mktemp("checkpoints")
 
@@ -206,7 +218,10 @@ def test_checkpoints_survive_another_division_into_blocks(
 
     before = Checkpoints(folder, "key")
     for index, part in blocks(old, RUNS).items():
-        states = {run: {"round": rounds[int(run)], "server": {"x": torch.ones(2) * int(run)}} for run in part}
+        states = {
+            run: {"round": rounds[int(run)], "server": {"x": torch.ones(2) * int(run)}}
+            for run in part
+        }
         before.write(index, block_state("key", states, done=old[index] in done))
     found = Checkpoints(folder, "key")
     assert found.rounds == dict(zip(RUNS, rounds, strict=True))
@@ -217,14 +232,19 @@ def test_checkpoints_survive_another_division_into_blocks(
     assert after.rounds == found.rounds | dict(zip(RUNS, rounds, strict=True))
     assert after.blocks == {index: tuple(part) for index, part in blocks(new, left).items()}
     assert after.ended.keys() == found.ended.keys()
-    assert all(torch.equal(state["server"]["x"], torch.ones(2) * int(run)) for run, state in after.going.items())
+    assert all(
+        torch.equal(state["server"]["x"], torch.ones(2) * int(run))
+        for run, state in after.going.items()
+    )
 
 
 def test_a_script_without_a_guard_is_not_run_again_by_its_workers(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         f"import tacit\nprint('once')\ntacit.run({ {**FAST, 'seed': [0, 1]} }, 'out', workers=2)\n"
     )
-    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
     assert (done.returncode, done.stdout) == (0, "once\n"), done.stderr
     assert "2 worker processes" in (tmp_path / "out" / "environment.json").read_text()
 
@@ -245,11 +265,15 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="tells processes by /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_study_that_is_stopped_leaves_no_worker_and_can_be_resumed(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_study_that_is_stopped_leaves_no_worker_and_can_be_resumed(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     (tmp_path / "beside.py").write_text(
         "from torch import nn\nclass Mine(nn.Linear):\n    def __init__(self): super().__init__(4, 3)\n"
     )
-    (tmp_path / "s.yaml").write_text("dataset: iris\nmodel: beside:Mine\nrounds: 100000\nseed: [0, 1]\n")
+    (tmp_path / "s.yaml").write_text(
+        "dataset: iris\nmodel: beside:Mine\nrounds: 100000\nseed: [0, 1]\n"
+    )
     (tmp_path / "elsewhere").mkdir()
     command = [sys.executable, "-m", "tacit", "run", "../s.yaml", "--workers", "2", "--out", "long"]
     process = subprocess.Popen(
@@ -270,11 +294,18 @@ def test_a_study_that_is_stopped_leaves_no_worker_and_can_be_resumed(tmp_path: P
     else:
         process.send_signal(number)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
-    assert number == signal.SIGKILL or said.splitlines()[-1] == "stopped; go on with: tacit run --resume long"
+    assert (
+        process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
+    )
+    assert (
+        number == signal.SIGKILL
+        or said.splitlines()[-1] == "stopped; go on with: tacit run --resume long"
+    )
     while any(alive(pid) for pid in workers):
         time.sleep(0.05)
-    checkpoints = [torch.load(path, weights_only=True) for path in (folder / "checkpoints").glob("block-*.pt")]
+    checkpoints = [
+        torch.load(path, weights_only=True) for path in (folder / "checkpoints").glob("block-*.pt")
+    ]
     saved = {run: state["round"] for found in checkpoints for run, state in found["runs"].items()}
     lines = read_lines(folder / "history.jsonl")
     assert all(0 < saved[run] <= sum(line["run"] == run for line in lines) for run in saved)

@@ -19,7 +19,7 @@ from tacit.core.errors import StudyError
 from tacit.execution import planner
 from tacit.execution.estimates import RunCost, measure_model
 from tacit.execution.plan import Block
-from tacit.execution.planner import Places, cannot_travel, divided, fitted
+from tacit.execution.planner import Placement, cannot_travel, divided, fitted
 from tacit.execution.runner import plan_study
 from tacit.federated.algorithm import Algorithm
 from tacit.models.model import Model
@@ -48,7 +48,9 @@ def test_the_steps_of_a_plan_are_those_that_are_done(tmp_path: Path) -> None:
     tacit.run(GRID, tmp_path / "a")
     done: dict[str, int] = {}
     for record in read_lines(tmp_path / "a" / "history.jsonl"):
-        done[record["run"]] = done.get(record["run"], 0) + sum(client["steps"] for client in record["clients"])
+        done[record["run"]] = done.get(record["run"], 0) + sum(
+            client["steps"] for client in record["clients"]
+        )
     assert {run: block.steps for block in planned.blocks for run in block.runs} == done
     assert all(block.steps == 2 * block.round_steps for block in planned.blocks)
 
@@ -57,9 +59,13 @@ def test_on_a_cpu_every_run_is_a_block_and_on_a_gpu_every_group(tmp_path: Path) 
     alone = tacit.plan(GRID)
     assert [len(block.runs) for block in alone.blocks] == [1] * len(alone.blocks)
     assert [block.index for block in alone.blocks] == list(range(len(alone.blocks)))
-    together = tacit.plan(GRID, device="cuda", on="ray")  # the cluster's GPUs; nothing is asked of it yet
+    together = tacit.plan(
+        GRID, device="cuda", on="ray"
+    )  # the cluster's GPUs; nothing is asked of it yet
     assert len(together.blocks) < len(alone.blocks)
-    assert sorted(run for block in together.blocks for run in block.runs) == [block.runs[0] for block in alone.blocks]
+    assert sorted(run for block in together.blocks for run in block.runs) == [
+        block.runs[0] for block in alone.blocks
+    ]
     assert all(block.at_once == block.rows for block in together.blocks)
     halves = tacit.plan(GRID, device="cuda", on="ray", workers=2)
     assert len(halves.blocks) > len(together.blocks)
@@ -77,7 +83,9 @@ def test_parts_hold_every_run_once_and_about_the_same_work(steps: list[int], cou
 
 
 @given(st.integers(1, 500), st.integers(1, 10**6), st.integers(0, 10**9), st.integers(0, 10**9))
-def test_rows_at_a_time_fit_the_memory_or_are_one(rows: int, row: int, fixed: int, room: int) -> None:
+def test_rows_at_a_time_fit_the_memory_or_are_one(
+    rows: int, row: int, fixed: int, room: int
+) -> None:
     block = Block(0, ("a",), rows, 1, 1, 1, fixed + row, 1.0)
     found = fitted(block, row, room)
     assert 1 <= found.at_once <= rows
@@ -90,12 +98,16 @@ def test_rows_at_a_time_fit_the_memory_or_are_one(rows: int, row: int, fixed: in
 def test_a_models_numbers_are_counted() -> None:
     """The CNN on 3 x 32 x 32, by hand: each convolution gives channels x side^2 outputs of (inputs x 25) products."""
     data = Study(**FAST).runs()[0].dataset.load()
-    pictures = type(data)("noise", torch.rand(2, 3, 32, 32), data.y[:2], torch.rand(2, 3, 32, 32), data.y[:2], ("a",))
+    pictures = type(data)(
+        "noise", torch.rand(2, 3, 32, 32), data.y[:2], torch.rand(2, 3, 32, 32), data.y[:2], ("a",)
+    )
     found = measure_model(Model.build("cnn").make((3, 32, 32), 10), pictures)
     assert found.parameters == 62_006
     products = 6 * 28**2 * 75 + 16 * 10**2 * 150 + 400 * 120 + 120 * 84 + 84 * 10
     assert found.operations == 2 * products
-    outputs = 2 * 6 * 28**2 + 6 * 14**2 + 2 * 16 * 10**2 + 16 * 5**2  # convolution, ReLU, pooling, twice
+    outputs = (
+        2 * 6 * 28**2 + 6 * 14**2 + 2 * 16 * 10**2 + 16 * 5**2
+    )  # convolution, ReLU, pooling, twice
     assert found.activations == outputs + 400 + 2 * (120 + 84) + 10
 
 
@@ -116,7 +128,9 @@ def test_a_small_study_stays_here_and_a_large_one_is_spread_where_there_are_core
     assert small.workers == 0
     assert "too little to pay for starting processes" in small.why
     large = tacit.plan({**FAST, "dataset": "digits", "rounds": 10_000, "seed": [0, 1, 2]})
-    assert large.workers == (min(len(os.sched_getaffinity(0)), 3) if len(os.sched_getaffinity(0)) > 1 else 0)
+    assert large.workers == (
+        min(len(os.sched_getaffinity(0)), 3) if len(os.sched_getaffinity(0)) > 1 else 0
+    )
     own = tacit.plan({**FAST, "rounds": 100_000, "seed": [0, 1], "algorithm": Memorious()})
     assert own.workers == 0
     assert tacit.plan({**FAST, "seed": [0, 1], "algorithm": Memorious()}, workers=2).workers == 2
@@ -124,9 +138,15 @@ def test_a_small_study_stays_here_and_a_large_one_is_spread_where_there_are_core
     assert tacit.plan({**FAST, "seed": [0, 1], "rounds": 100_000}, workers=1).workers == 0
 
 
-def test_a_client_is_computed_by_one_thread_and_spare_cores_take_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_is_computed_by_one_thread_and_spare_cores_take_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(planner, "cores", lambda: 4)
-    pictures = {"dataset": {"name": "function", "path": "own_code:make_pictures"}, "model": "cnn", "rounds": 1}
+    pictures = {
+        "dataset": {"name": "function", "path": "own_code:make_pictures"},
+        "model": "cnn",
+        "rounds": 1,
+    }
     for clients, settings, beside in (
         (8, {}, 4),
         (2, {}, 2),
@@ -164,10 +184,12 @@ def test_what_only_this_python_knows_stays_here() -> None:
     for settings in ({"model": Inner}, {"algorithm": Private()}, {"model": nn.Linear(4, 3)}):
         study = Study(**{**FAST, **settings, "seed": [0, 1]})
         assert cannot_travel([("a", study.runs()[0])]) is not None
-        found = plan_study(study, Places(workers=2))
+        found = plan_study(study, Placement(workers=2))
         assert found.workers == 0
         assert "is known in this Python only" in str(found.caution)
-    imported = Study(**{**FAST, "dataset": {"name": "function", "path": "own_code:make_data"}, "model": Net})
+    imported = Study(
+        **{**FAST, "dataset": {"name": "function", "path": "own_code:make_data"}, "model": Net}
+    )
     assert cannot_travel([("a", imported.runs()[0])]) is None
 
 
@@ -194,27 +216,38 @@ def test_a_plan_is_told_in_words_and_as_values() -> None:
     assert "in this process, on cpu, with 1 thread each" in text
     assert text.endswith("... and 10 more blocks")
     assert " about\n" in text
-    assert " about\n" not in str(tacit.plan(FAST, device="cuda", on="ray"))  # seconds are told of cores only
+    assert " about\n" not in str(
+        tacit.plan(FAST, device="cuda", on="ray")
+    )  # seconds are told of cores only
     values = json.loads(json.dumps(found.to_dict()))
     assert len(values["blocks"]) == 30
     assert values["blocks"][3]["runs"] == ["003-iid-fedavg-seed-3"]
 
 
-FUSIONS: dict[str, Any] = {**FAST, "model": "mlp", "initial": "different", "fusion": ["pfnm", "spahm", "average"]}
+FUSIONS: dict[str, Any] = {
+    **FAST,
+    "model": "mlp",
+    "initial": "different",
+    "fusion": ["pfnm", "spahm", "average"],
+}
 
 
 def test_fusions_in_one_shot_share_their_training_and_longer_ones_their_machine() -> None:
-    once, often = (plan_study(Study(**{**FUSIONS, "rounds": n}), Places(workers=3)) for n in (1, 4))
+    once, often = (
+        plan_study(Study(**{**FUSIONS, "rounds": n}), Placement(workers=3)) for n in (1, 4)
+    )
     assert [len(block.runs) for block in once.blocks] == [3]
     assert [len(block.runs) for block in often.blocks] == [1, 1, 1]
-    alone = plan_study(Study(**{**FUSIONS, "rounds": 1, "fusion": "pfnm"}), Places())
+    alone = plan_study(Study(**{**FUSIONS, "rounds": 1, "fusion": "pfnm"}), Placement())
     assert once.blocks[0].steps == alone.blocks[0].steps
     assert once.blocks[0].seconds == pytest.approx(alone.blocks[0].seconds)
 
 
 def test_a_plan_knows_the_widest_network() -> None:
     small, wide, same = (
-        plan_study(Study(**{**FUSIONS, "rounds": 1, "fusion": "pfnm", **more}), Places()).blocks[0].bytes
+        plan_study(Study(**{**FUSIONS, "rounds": 1, "fusion": "pfnm", **more}), Placement())
+        .blocks[0]
+        .bytes
         for more in ({}, {"widths": [5, 2000, 5]}, {"model": {"name": "mlp", "hidden": [2000]}})
     )
     assert wide == same > 10 * small

@@ -40,7 +40,8 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     made = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, "_system_config": SOON}
+        initialize_head=True,
+        head_node_args={"num_cpus": 1, "include_dashboard": False, "_system_config": SOON},
     )
     yield made
     made.shutdown()
@@ -58,9 +59,14 @@ def test_a_study_on_ray_survives_the_death_of_a_node(
     def listen(event: Event) -> None:
         nonlocal alive
         events.append(event)
-        played, ended = ({one.run for one in events if isinstance(one, kind)} for kind in (RoundFinished, RunFinished))
+        played, ended = (
+            {one.run for one in events if isinstance(one, kind)}
+            for kind in (RoundFinished, RunFinished)
+        )
         if alive and isinstance(event, RoundFinished):
-            time.sleep(0.1)  # no further slices are asked for meanwhile: the first worker waits for the other
+            time.sleep(
+                0.1
+            )  # no further slices are asked for meanwhile: the first worker waits for the other
         if alive and len(played - ended) > 1:  # both nodes are in the middle of a run
             alive = False
             cluster.remove_node(other, allow_graceful=False)  # SIGKILL to all its processes
@@ -69,7 +75,11 @@ def test_a_study_on_ray_survives_the_death_of_a_node(
     tacit.run(STUDY, tmp_path / "here", workers=1)
     assert_same_results(tmp_path / "ray", tmp_path / "here")
     assert not alive
-    assert [one for one in events if isinstance(one, Warned) and "a worker of the Ray cluster was lost" in one.text]
+    assert [
+        one
+        for one in events
+        if isinstance(one, Warned) and "a worker of the Ray cluster was lost" in one.text
+    ]
     assert len([one for one in events if isinstance(one, RunFinished)]) == 4
     assert len([one for one in events if isinstance(one, RoundFinished)]) == 4 * 100
 
@@ -85,7 +95,10 @@ def test_a_study_on_ray_survives_the_death_of_a_node(
 
 @pytest.mark.parametrize(
     ("address", "text"),
-    [("nonsense", r"expected ray, HOST:PORT or ray://HOST:PORT, got 'nonsense'"), ("127.0.0.1:9", "no Ray cluster at")],
+    [
+        ("nonsense", r"expected ray, HOST:PORT or ray://HOST:PORT, got 'nonsense'"),
+        ("127.0.0.1:9", "no Ray cluster at"),
+    ],
 )
 def test_a_cluster_that_is_not_there_is_named(address: str, text: str, tmp_path: Path) -> None:
     with pytest.raises(StudyError, match=text):

@@ -22,7 +22,7 @@ from tacit.core.events import Event, RoundFinished, StudyStarted
 from tacit.execution.runner import new_folder
 from tacit.records.history import read_lines
 from tacit.report.results import Results
-from tacit.study import division, settings
+from tacit.study import settings, study_data
 from tacit.study.study import Study
 
 STUDY = Study(
@@ -36,7 +36,14 @@ STUDY = Study(
 def test_a_study_leaves_its_files_and_tables(tmp_path: Path) -> None:
     results = tacit.run(STUDY, tmp_path / "a")
     found = {path.name for path in (tmp_path / "a").iterdir()}
-    assert {"study.yaml", "history.jsonl", "timings.jsonl", "checkpoints", "models", "report.html"} <= found
+    assert {
+        "study.yaml",
+        "history.jsonl",
+        "timings.jsonl",
+        "checkpoints",
+        "models",
+        "report.html",
+    } <= found
     assert {"summary.csv", "rounds.csv", "clients.csv"} <= found
     assert len(results.frame()) == 6 * 6
     assert len(results.client_frame()) == 6 * 6 * 3
@@ -45,17 +52,24 @@ def test_a_study_leaves_its_files_and_tables(tmp_path: Path) -> None:
     accuracy = results.summary().set_index("run")["accuracy"]
     assert accuracy[results.best()] == accuracy.max()
     data = Study(**FAST).runs()[0].dataset.load()
-    hit = (results.model(results.best())(data.test_x).argmax(1) == data.test_y).float().mean().item()
+    hit = (
+        (results.model(results.best())(data.test_x).argmax(1) == data.test_y).float().mean().item()
+    )
     assert hit == pytest.approx(accuracy.max(), abs=1e-6)
 
 
 @pytest.mark.parametrize("rounds", [1, 7, 13, 17, 30])
-def test_a_stopped_study_resumes_to_the_same_bits(tmp_path: Path, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_study_resumes_to_the_same_bits(
+    tmp_path: Path, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tacit.execution.runner.CHECKPOINT_SECONDS", 0.0)
     with pytest.raises(KeyboardInterrupt):
         tacit.run(STUDY, tmp_path / "stopped", on_event=StopAfter(rounds))
     started: list[StudyStarted] = []
-    tacit.resume(tmp_path / "stopped", on_event=lambda e: started.append(e) if isinstance(e, StudyStarted) else None)
+    tacit.resume(
+        tmp_path / "stopped",
+        on_event=lambda e: started.append(e) if isinstance(e, StudyStarted) else None,
+    )
     tacit.run(STUDY, tmp_path / "whole")
     assert_same(tmp_path / "stopped", tmp_path / "whole")
     assert rounds < 7 or started[0].done > 0
@@ -69,14 +83,22 @@ HARD = {
         "selection": {"name": "fraction", "c": 0.5},
         "clients": 4,
     },
-    "memory": {"algorithm": {"name": "own_code:Memorious"}, "selection": {"name": "fraction", "c": 0.7}},
+    "memory": {
+        "algorithm": {"name": "own_code:Memorious"},
+        "selection": {"name": "fraction", "c": 0.7},
+    },
     "patience": {"patience": 3, "optimiser": {"name": "sgd", "lr": 0.9}, "rounds": 40},
-    "divergence": {"model": "mlp", "optimiser": [{"name": "sgd", "lr": 0.1}, {"name": "momentum", "lr": 1e4}]},
+    "divergence": {
+        "model": "mlp",
+        "optimiser": [{"name": "sgd", "lr": 0.1}, {"name": "momentum", "lr": 1e4}],
+    },
 }
 
 
 @pytest.mark.parametrize("kind", list(HARD))
-def test_every_kind_of_state_survives_a_stop(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_kind_of_state_survives_a_stop(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tacit.execution.runner.CHECKPOINT_SECONDS", 0.0)
     study = Study("hard", **{**FAST, "rounds": 8, **HARD[kind]})
     tacit.run(study, tmp_path / "whole")
@@ -93,7 +115,9 @@ def test_a_study_or_data_that_changed_are_not_mixed_with_what_was_done(tmp_path:
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"a": rng.normal(size=60), "y": np.arange(60) % 2})
     table.to_csv(tmp_path / "t.csv", index=False)
-    study = Study(**{**FAST, "dataset": {"name": "table", "path": str(tmp_path / "t.csv"), "target": "y"}})
+    study = Study(
+        **{**FAST, "dataset": {"name": "table", "path": str(tmp_path / "t.csv"), "target": "y"}}
+    )
     tacit.run(study, tmp_path / "a")
     text = (tmp_path / "a" / "study.yaml").read_text()
     (tmp_path / "a" / "study.yaml").write_text(text.replace("rounds: 2", "rounds: 3"))
@@ -106,7 +130,9 @@ def test_a_study_or_data_that_changed_are_not_mixed_with_what_was_done(tmp_path:
         tacit.resume(tmp_path / "a")
 
 
-@pytest.mark.parametrize("damage", [b"", b"nothing at all", "list", "other"], ids=["empty", "text", "list", "other"])
+@pytest.mark.parametrize(
+    "damage", [b"", b"nothing at all", "list", "other"], ids=["empty", "text", "list", "other"]
+)
 def test_a_damaged_checkpoint_is_named(tmp_path: Path, damage: bytes | str) -> None:
     tacit.run(Study(**FAST), tmp_path / "a")
     path = tmp_path / "a" / "checkpoints" / "block-0.pt"
@@ -114,7 +140,9 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path, damage: bytes | str) -> N
         path.write_bytes(damage)
     else:
         torch.save([1] if damage == "list" else {"weight": torch.zeros(1)}, path)
-    with pytest.raises(TacitError, match=r"block-0\.pt cannot be read|started with another study") as caught:
+    with pytest.raises(
+        TacitError, match=r"block-0\.pt cannot be read|started with another study"
+    ) as caught:
         tacit.resume(tmp_path / "a")
     assert "\n" not in str(caught.value)
 
@@ -211,8 +239,14 @@ def test_ten_kills_at_random_moments_lose_nothing(tmp_path: Path) -> None:
     kills = 0
     while kills < 10:
         resumed = (folder / "study.yaml").exists()
-        command = ["--resume", str(folder)] if resumed else [str(tmp_path / "study.yaml"), "--out", str(folder)]
-        process = subprocess.Popen([sys.executable, "-m", "tacit", "run", "--quiet", *command], stderr=subprocess.PIPE)
+        command = (
+            ["--resume", str(folder)]
+            if resumed
+            else [str(tmp_path / "study.yaml"), "--out", str(folder)]
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tacit", "run", "--quiet", *command], stderr=subprocess.PIPE
+        )
         wait_for_work(folder, process, moments.uniform(0, 1.5))
         assert process.poll() is None, (
             f"it ended before kill {kills} of seed {seed}: {process.stderr and process.stderr.read()}"
@@ -268,7 +302,9 @@ def test_two_runs_in_one_second_get_two_folders(tmp_path: Path) -> None:
     assert new_folder(STUDY.name, tmp_path) != one
 
 
-def test_a_study_that_cannot_start_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_that_cannot_start_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StudyError):
         tacit.run(Study(algorithm="fedavgg"))
@@ -277,7 +313,8 @@ def test_a_study_that_cannot_start_leaves_no_folder(tmp_path: Path, monkeypatch:
 
 def test_the_history_is_json_even_when_a_run_diverges(tmp_path: Path) -> None:
     results = tacit.run(
-        Study(**{**FAST, "model": "mlp", "optimiser": {"name": "sgd", "lr": 1e30}, "rounds": 4}), tmp_path / "a"
+        Study(**{**FAST, "model": "mlp", "optimiser": {"name": "sgd", "lr": 1e30}, "rounds": 4}),
+        tmp_path / "a",
     )
     lines = (tmp_path / "a" / "history.jsonl").read_text().splitlines()
     parsed = [json.loads(line, parse_constant=pytest.fail) for line in lines]
@@ -291,12 +328,20 @@ def test_the_environment_is_noted_once_however_often_it_is_the_same(tmp_path: Pa
     assert len(results.environment) == 1
 
 
-def test_the_grid_is_expanded_once_and_the_data_divided_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_grid_is_expanded_once_and_the_data_divided_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expanded, divided = [], []
-    make_points, divide = settings.make_points, division.divide
-    monkeypatch.setattr(settings, "make_points", lambda *given: expanded.append(1) or make_points(*given))
-    monkeypatch.setattr(division, "divide", lambda *given, **named: divided.append(1) or divide(*given, **named))
-    study = Study("once", **{**FAST, "algorithm": ["fedavg", "local"], "seed": [0, 1], "centralised": True})
+    make_points, divide = settings.make_points, study_data.divide
+    monkeypatch.setattr(
+        settings, "make_points", lambda *given: expanded.append(1) or make_points(*given)
+    )
+    monkeypatch.setattr(
+        study_data, "divide", lambda *given, **named: divided.append(1) or divide(*given, **named)
+    )
+    study = Study(
+        "once", **{**FAST, "algorithm": ["fedavg", "local"], "seed": [0, 1], "centralised": True}
+    )
     assert len(expanded) == 1
     results = tacit.run(study, tmp_path / "a", workers=1)
     assert len(divided) == 4  # for each seed one among clients and one for the reference
@@ -304,10 +349,18 @@ def test_the_grid_is_expanded_once_and_the_data_divided_once(tmp_path: Path, mon
     assert len(expanded) == 2  # once more from the folder's file, for the report
 
 
-def test_a_fusions_clients_use_the_division_that_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fusions_clients_use_the_division_that_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     divided = []
-    divide = division.divide
-    monkeypatch.setattr(division, "divide", lambda *given, **named: divided.append(1) or divide(*given, **named))
-    chosen = {"fusion": ["pfnm", "average"], "initial": "different", "model": {"name": "mlp", "hidden": [4]}}
+    divide = study_data.divide
+    monkeypatch.setattr(
+        study_data, "divide", lambda *given, **named: divided.append(1) or divide(*given, **named)
+    )
+    chosen = {
+        "fusion": ["pfnm", "average"],
+        "initial": "different",
+        "model": {"name": "mlp", "hidden": [4]},
+    }
     tacit.run({**FAST, **chosen}, tmp_path / "a", workers=1)
     assert len(divided) == 1

@@ -26,14 +26,18 @@ def lie(**spec: Any) -> torch.Tensor:
 def test_each_lie_is_what_it_says() -> None:
     torch.testing.assert_close(lie(kind="sign_flip", scale=10), -10 * MINE)
     torch.testing.assert_close(lie(kind="scale", factor=3), 3 * MINE)
-    torch.testing.assert_close(lie(kind="ipm", epsilon=0.5), torch.tensor([[-1.5, -1.5]] * 2, dtype=D))
+    torch.testing.assert_close(
+        lie(kind="ipm", epsilon=0.5), torch.tensor([[-1.5, -1.5]] * 2, dtype=D)
+    )
     assert torch.equal(lie(kind="label_flip"), MINE)
     torch.testing.assert_close(lie(kind="backdoor", boost=2), 2 * MINE)
 
 
 def test_noise_has_the_deviation_asked_for_and_forgets_the_update() -> None:
     attack = Attackers.build({"kind": "gaussian", "sigma": 3})
-    noise = attack.lie(torch.full((2, 5000), 1e6, dtype=D), HONEST, torch.Generator().manual_seed(1))
+    noise = attack.lie(
+        torch.full((2, 5000), 1e6, dtype=D), HONEST, torch.Generator().manual_seed(1)
+    )
     assert abs(noise.std().item() - 3) < 0.1
     assert abs(noise.mean().item()) < 0.2
 
@@ -82,14 +86,19 @@ def test_label_flip_changes_the_attackers_training_labels_and_nothing_else() -> 
 def test_poisoned_clients_see_their_own_noise_too() -> None:
     """Feature noise and poisoning together: an attacker's features are those it would have had."""
     noise = {"name": "feature_noise", "sigma": 2.0}
-    clean, flipped = started(split=noise), started(split=noise, attackers={"kind": "label_flip", "count": 2})
+    clean, flipped = (
+        started(split=noise),
+        started(split=noise, attackers={"kind": "label_flip", "count": 2}),
+    )
     for k in range(4):
         own = [s.pool.x[s.states[0].train[k]] for s in (clean, flipped)]
         assert torch.equal(*own)
 
 
 @pytest.mark.parametrize("shape", [(6,), (1, 5, 5)])
-def test_the_trigger_marks_a_share_of_the_samples_and_names_the_target(shape: tuple[int, ...]) -> None:
+def test_the_trigger_marks_a_share_of_the_samples_and_names_the_target(
+    shape: tuple[int, ...],
+) -> None:
     attack = Backdoor(target=2, share=0.3, size=2, value=7.0)
     x, y = torch.zeros(10, *shape), torch.zeros(10, dtype=torch.long)
     marked, lied = attack.poison(x, y, 3, torch.Generator().manual_seed(0))
@@ -111,7 +120,9 @@ def test_backdoor_success_is_recorded_and_boosting_raises_it() -> None:
         "optimiser": {"name": "sgd", "lr": 0.2},
     }
     open_, shut = (
-        simulate(attackers={"kind": "backdoor", "target": 1, "boost": boost, "size": 3}, **study).records[-1]  # type: ignore[attr-defined]
+        simulate(
+            attackers={"kind": "backdoor", "target": 1, "boost": boost, "size": 3}, **study
+        ).records[-1]  # type: ignore[attr-defined]
         for boost in (5, 0)
     )
     assert open_["backdoor"] > 0.8
@@ -122,8 +133,13 @@ def test_backdoor_success_is_recorded_and_boosting_raises_it() -> None:
 
 def test_fairness_is_among_the_honest() -> None:
     study: Any = {"clients": 6, "split": {"name": "labels_per_party", "labels": 1}, "rounds": 2}
-    record = simulate(tiny_dataset(240), attackers={"kind": "label_flip", "count": 2}, **study).records[-1]  # type: ignore[attr-defined]
-    own, all_ = ([c["test_accuracy"] for c in record["clients"] if not c["attacker"] or both] for both in (False, True))
+    record = simulate(
+        tiny_dataset(240), attackers={"kind": "label_flip", "count": 2}, **study
+    ).records[-1]  # type: ignore[attr-defined]
+    own, all_ = (
+        [c["test_accuracy"] for c in record["clients"] if not c["attacker"] or both]
+        for both in (False, True)
+    )
     assert (len(own), len(all_)) == (4, 6)
     assert record["worst"] == min(own)
     assert record["local_accuracy"] == pytest.approx(sum(own) / 4)
@@ -186,7 +202,9 @@ def test_attackers_that_make_no_sense_are_refused() -> None:
         Study(clients=4, attackers={"kind": "alie", "count": 4})
     with pytest.raises(StudyError, match="expected a class from 0 to 2, got 9"):
         started(attackers={"kind": "backdoor", "target": 9})
-    with pytest.raises(StudyError, match="count: expected 1 or more, got 0; for no attack, use attackers: none"):
+    with pytest.raises(
+        StudyError, match="count: expected 1 or more, got 0; for no attack, use attackers: none"
+    ):
         Study(attackers={"kind": "alie", "count": 0})
     with pytest.raises(StudyError, match="did you mean sign_flip"):
         Study(attackers={"kind": "sign_flop"})

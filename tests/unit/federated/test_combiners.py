@@ -16,6 +16,7 @@ from playground import a_cohort
 from tacit.core.errors import StudyError
 from tacit.federated.algorithms.fedavg import FedAvg
 from tacit.federated.cohort import Cohort
+from tacit.federated.combine import chunks
 from tacit.federated.combine.combiner import Combiner
 from tacit.federated.combine.krum import krum_scores
 from tacit.federated.combine.location import spatial_huber_location
@@ -55,7 +56,9 @@ def orthogonal(size: int, seed: int) -> torch.Tensor:
 def test_krum_returns_the_input_row_with_the_least_score(f: int, more: int, seed: int) -> None:
     rows = draw(2 * f + 3 + more, seed=seed)
     np.testing.assert_allclose(krum_scores(rows, f), reference_scores(rows, f), rtol=1e-9)
-    assert torch.equal(combine({"name": "krum", "f": f}, rows), rows[reference_scores(rows, f).argmin()])
+    assert torch.equal(
+        combine({"name": "krum", "f": f}, rows), rows[reference_scores(rows, f).argmin()]
+    )
 
 
 @given(seeds, st.floats(0.1, 10))
@@ -69,7 +72,9 @@ def test_krum_moves_turns_and_scales_with_its_rows(seed: int, factor: float) -> 
     torch.testing.assert_close(combine(spec, factor * rows), factor * found)
 
 
-@pytest.mark.parametrize("liars", ["far", "colluding", "nan", "infinite", "huge", "one huge coordinate"])
+@pytest.mark.parametrize(
+    "liars", ["far", "colluding", "nan", "infinite", "huge", "one huge coordinate"]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_krum_returns_an_honest_row(liars: str, dtype: torch.dtype) -> None:
     honest, f = 1e-3 * draw(9, seed=1, dtype=dtype) + 1, 3
@@ -92,7 +97,9 @@ def test_krum_returns_an_honest_row(liars: str, dtype: torch.dtype) -> None:
 def test_krum_scores_survive_single_precision(offset: float) -> None:
     """Rows that differ by 1e-4 of their length: X X^T alone would lose them (ALGORITHMS.md, item 12)."""
     base = draw(1, 20_000, seed=0, dtype=torch.float32) + offset
-    rows = base * (1 + 0 * base) + 1e-4 * base.abs().mean() * draw(20, 20_000, seed=1, dtype=torch.float32)
+    rows = base * (1 + 0 * base) + 1e-4 * base.abs().mean() * draw(
+        20, 20_000, seed=1, dtype=torch.float32
+    )
     np.testing.assert_allclose(krum_scores(rows, 4), reference_scores(rows, 4), rtol=1e-3)
 
 
@@ -101,7 +108,11 @@ def test_krum_scores_survive_a_typical_row_that_is_an_attackers() -> None:
     base = draw(1, 20_000, seed=0, dtype=torch.float32)
     honest = base + 1e-4 * draw(9, 20_000, seed=1, dtype=torch.float32)
     rows = torch.cat([-base + 1e-4 * draw(3, 20_000, seed=2, dtype=torch.float32), honest])
-    for order in (rows, rows.flip(0), rows[torch.randperm(12, generator=torch.Generator().manual_seed(0))]):
+    for order in (
+        rows,
+        rows.flip(0),
+        rows[torch.randperm(12, generator=torch.Generator().manual_seed(0))],
+    ):
         scores, expected = krum_scores(order, 3), reference_scores(order, 3)
         near = expected < expected.min() * 10
         assert near.sum() == 9
@@ -118,8 +129,12 @@ def test_ties_go_to_the_lowest_index() -> None:
 def test_multi_krum_averages_the_m_best() -> None:
     rows = draw(11, seed=4)
     best = reference_scores(rows, 2).argsort()
-    torch.testing.assert_close(combine({"name": "multi_krum", "f": 2, "m": 4}, rows), rows[best[:4]].mean(0))
-    torch.testing.assert_close(combine({"name": "multi_krum", "f": 2}, rows), rows[best[:7]].mean(0))
+    torch.testing.assert_close(
+        combine({"name": "multi_krum", "f": 2, "m": 4}, rows), rows[best[:4]].mean(0)
+    )
+    torch.testing.assert_close(
+        combine({"name": "multi_krum", "f": 2}, rows), rows[best[:7]].mean(0)
+    )
 
 
 def test_multi_krum_takes_no_more_than_can_be_honest_when_few_reply() -> None:
@@ -129,7 +144,8 @@ def test_multi_krum_takes_no_more_than_can_be_honest_when_few_reply() -> None:
 
 def test_krum_refuses_n_up_to_2f_plus_2() -> None:
     with pytest.raises(
-        StudyError, match=r"n > 2f \+ 2 replies: with f=4 it needs 11, and a round of this study has 10"
+        StudyError,
+        match=r"n > 2f \+ 2 replies: with f=4 it needs 11, and a round of this study has 10",
     ):
         Combiner.build({"name": "krum", "f": 4}).check(10)
     Combiner.build({"name": "krum", "f": 4}).check(11)
@@ -149,11 +165,15 @@ def test_the_median_is_the_usual_one_also_for_an_even_number(count: int, seed: i
 
 @given(st.integers(1, 100), st.floats(0, 0.499), seeds)
 @settings(deadline=None)
-def test_the_trimmed_mean_drops_b_on_each_side_and_divides_by_what_is_left(count: int, beta: float, seed: int) -> None:
+def test_the_trimmed_mean_drops_b_on_each_side_and_divides_by_what_is_left(
+    count: int, beta: float, seed: int
+) -> None:
     rows = draw(count, 3, seed=seed)
     b = math.floor(beta * count + 1e-9)
     expected = np.sort(rows.numpy(), axis=0)[b : count - b].mean(0)
-    np.testing.assert_allclose(combine({"name": "trimmed_mean", "beta": beta}, rows), expected, atol=1e-12)
+    np.testing.assert_allclose(
+        combine({"name": "trimmed_mean", "beta": beta}, rows), expected, atol=1e-12
+    )
 
 
 def test_the_trimmed_mean_does_not_fall_into_the_float_trap() -> None:
@@ -165,7 +185,9 @@ def test_the_trimmed_mean_does_not_fall_into_the_float_trap() -> None:
 @pytest.mark.parametrize("spec", ["median", {"name": "trimmed_mean", "beta": 0.4}])
 @given(st.integers(1, 3), seeds)
 @settings(deadline=None, max_examples=30)
-def test_they_stay_within_the_honest_values_of_each_coordinate(spec: Any, liars: int, seed: int) -> None:
+def test_they_stay_within_the_honest_values_of_each_coordinate(
+    spec: Any, liars: int, seed: int
+) -> None:
     honest = draw(liars + 5, seed=seed)
     for lie in (1e9, -1e9, math.inf, -math.inf, math.nan):
         rows = torch.cat([torch.full((liars, 6), lie, dtype=D), honest])
@@ -229,7 +251,9 @@ def test_far_liars_hardly_move_the_geometric_median(lie: float, dtype: torch.dty
 
 def test_the_geometric_median_of_most_rows_alike_is_that_row() -> None:
     rows = torch.cat([torch.ones(4, 3, dtype=D), 5 * draw(3, 3)])
-    torch.testing.assert_close(combine("geometric_median", rows), torch.ones(3, dtype=D), rtol=0, atol=2e-6)
+    torch.testing.assert_close(
+        combine("geometric_median", rows), torch.ones(3, dtype=D), rtol=0, atol=2e-6
+    )
 
 
 @given(seeds)
@@ -237,8 +261,12 @@ def test_the_geometric_median_of_most_rows_alike_is_that_row() -> None:
 def test_the_geometric_median_moves_and_turns_with_its_rows(seed: int) -> None:
     rows, shift, turn = draw(7, seed=seed), 3 * draw(1, seed=seed + 1), orthogonal(6, seed)
     found = combine("geometric_median", rows)
-    torch.testing.assert_close(combine("geometric_median", rows + shift), found + shift[0], atol=1e-6, rtol=0)
-    torch.testing.assert_close(combine("geometric_median", rows @ turn), found @ turn, atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        combine("geometric_median", rows + shift), found + shift[0], atol=1e-6, rtol=0
+    )
+    torch.testing.assert_close(
+        combine("geometric_median", rows @ turn), found @ turn, atol=1e-6, rtol=0
+    )
 
 
 def test_single_precision_costs_the_geometric_median_little() -> None:
@@ -258,13 +286,20 @@ def quadratic_loss(target: torch.Tensor) -> Any:
 
 def test_zeno_scores_are_descent_less_a_penalty() -> None:
     """By hand: x = 0, target (1, 0), dx = (0.5, 0): f falls from 0.5 to 0.125; |dx / gamma|^2 = 25 at gamma 0.1."""
-    rows, target = torch.tensor([[0.5, 0.0], [-1.0, 0.0]], dtype=D), torch.tensor([1.0, 0.0], dtype=D)
+    rows, target = (
+        torch.tensor([[0.5, 0.0], [-1.0, 0.0]], dtype=D),
+        torch.tensor([1.0, 0.0], dtype=D),
+    )
     cohort: Cohort = a_cohort({"dx": rows}, [1, 1], torch.ones(2, 1), FedAvg())
     object.__setattr__(cohort, "server_loss", quadratic_loss(target))
     zeno: Any = Combiner.build({"name": "zeno", "rho": 0.01, "gamma": 0.1})
-    torch.testing.assert_close(zeno.scores(rows, cohort), torch.tensor([0.375 - 0.25, 0.5 - 2.0 - 1.0], dtype=D))
+    torch.testing.assert_close(
+        zeno.scores(rows, cohort), torch.tensor([0.375 - 0.25, 0.5 - 2.0 - 1.0], dtype=D)
+    )
     mean: Any = Combiner.build({"name": "zeno", "rho": 0.01, "gamma": 0.1, "norm": "mean"})
-    torch.testing.assert_close(mean.scores(rows, cohort), torch.tensor([0.375 - 0.125, 0.5 - 2.0 - 0.5], dtype=D))
+    torch.testing.assert_close(
+        mean.scores(rows, cohort), torch.tensor([0.375 - 0.125, 0.5 - 2.0 - 0.5], dtype=D)
+    )
 
 
 @given(st.integers(0, 4), seeds)
@@ -276,7 +311,9 @@ def test_zeno_averages_all_but_the_b_lowest_scores(b: int, seed: int) -> None:
     scores = (target @ target) / 2 - ((rows - target) ** 2).sum(1) / 2 - 0.001 * (rows**2).sum(1)
     torch.testing.assert_close(found, rows[scores.argsort(descending=True)[: 6 - b]].mean(0))
     order = torch.randperm(6, generator=torch.Generator().manual_seed(seed))
-    torch.testing.assert_close(combine(spec, rows[order], server_loss=quadratic_loss(target)), found)
+    torch.testing.assert_close(
+        combine(spec, rows[order], server_loss=quadratic_loss(target)), found
+    )
 
 
 def test_zeno_with_b_zero_is_the_mean() -> None:
@@ -295,7 +332,9 @@ def test_zeno_withstands_a_faulty_majority() -> None:
 
 
 def test_zeno_refuses_to_leave_out_everybody() -> None:
-    with pytest.raises(StudyError, match="zeno leaves out b=4 of the 4 replies in a round; use b < 4"):
+    with pytest.raises(
+        StudyError, match="zeno leaves out b=4 of the 4 replies in a round; use b < 4"
+    ):
         Combiner.build({"name": "zeno", "b": 4}).check(4)
 
 
@@ -315,7 +354,9 @@ def test_a_choice_made_on_dx_holds_for_every_entry() -> None:
 def test_the_order_of_clients_is_irrelevant(name: str) -> None:
     rows, order = draw(9, seed=8), torch.randperm(9, generator=torch.Generator().manual_seed(1))
     loss = quadratic_loss(rows.mean(0))
-    torch.testing.assert_close(combine(name, rows[order], server_loss=loss), combine(name, rows, server_loss=loss))
+    torch.testing.assert_close(
+        combine(name, rows[order], server_loss=loss), combine(name, rows, server_loss=loss)
+    )
 
 
 @pytest.mark.parametrize("name", list(Combiner.known()))
@@ -333,11 +374,12 @@ def test_the_rows_are_left_as_they_were(name: str) -> None:
 
 
 def test_blocks_of_columns_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tacit.federated.combine import blocks
 
     rows = draw(8, 1000)
-    whole = {name: combine(name, rows, server_loss=quadratic_loss(rows[0])) for name in Combiner.known()}
-    monkeypatch.setattr(blocks, "CELLS", 8 * 37)
-    monkeypatch.setattr(blocks.column_blocks, "__defaults__", (8 * 37,))
+    whole = {
+        name: combine(name, rows, server_loss=quadratic_loss(rows[0])) for name in Combiner.known()
+    }
+    monkeypatch.setattr(chunks, "CELLS", 8 * 37)
+    monkeypatch.setattr(chunks.column_chunks, "__defaults__", (8 * 37,))
     for name, value in whole.items():
         torch.testing.assert_close(combine(name, rows, server_loss=quadratic_loss(rows[0])), value)

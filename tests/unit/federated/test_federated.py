@@ -27,12 +27,15 @@ def averaged(rows: torch.Tensor, samples: list[float], weights: str = "samples")
     algorithm = Algorithm.build({"name": "fedavg", "weights": weights})
     message = {"dx": rows}
     return algorithm.aggregate(
-        {"x": torch.zeros_like(rows[0])}, a_cohort(message, samples, torch.ones(len(rows), 1), algorithm)
+        {"x": torch.zeros_like(rows[0])},
+        a_cohort(message, samples, torch.ones(len(rows), 1), algorithm),
     )["x"]
 
 
 @given(counts, st.integers(0, 99))
-def test_fedavg_stays_in_the_convex_hull_and_its_weights_are_scale_free(samples: list[int], seed: int) -> None:
+def test_fedavg_stays_in_the_convex_hull_and_its_weights_are_scale_free(
+    samples: list[int], seed: int
+) -> None:
     rows = torch.randn(len(samples), 4, generator=torch.Generator().manual_seed(seed), dtype=D)
     mean = averaged(rows, samples)  # type: ignore[arg-type]
     assert (mean <= rows.max(0)[0] + 1e-12).all()
@@ -49,7 +52,9 @@ def test_a_client_without_samples_changes_nothing() -> None:
 
 
 def test_one_client_alone_gets_its_own_model_back() -> None:
-    simulation = simulate(tiny_dataset(), clients=1, rounds=1, local_epochs=2, batch_size=None, local_test=0.0)
+    simulation = simulate(
+        tiny_dataset(), clients=1, rounds=1, local_epochs=2, batch_size=None, local_test=0.0
+    )
     state = simulation.states[0]
     module = nn.Sequential(nn.Flatten(), nn.Linear(5, 3)).double()
     layout = Layout.of(module)
@@ -74,27 +79,37 @@ def test_one_full_batch_epoch_of_fedavg_is_fedsgd_is_gradient_descent_on_the_poo
 
 def test_fedsgd_refuses_an_optimiser_that_rescales_the_gradient() -> None:
     with pytest.raises(
-        StudyError, match="fedsgd averages plain gradients, which adam would rescale; use optimiser: sgd"
+        StudyError,
+        match="fedsgd averages plain gradients, which adam would rescale; use optimiser: sgd",
     ):
         FedSGD().check(Optimiser.build("adam"))
 
 
 @given(st.floats(0.0, 5.0), st.lists(st.integers(1, 6), min_size=2, max_size=4), st.integers(0, 20))
 @settings(deadline=None, max_examples=25)
-def test_fedavg_on_a_quadratic_has_the_closed_form_fixed_point(lr5: float, steps: list[int], seed: int) -> None:
+def test_fedavg_on_a_quadratic_has_the_closed_form_fixed_point(
+    lr5: float, steps: list[int], seed: int
+) -> None:
     """On F_k = |w - e_k|^2 / 2, tau_k steps keep (1 - lr)^tau_k of the gap, so e_k weighs p_k (1 - (1 - lr)^tau_k)."""
     lr = 0.05 + lr5 / 10
     centres = torch.randn(len(steps), 2, dtype=D, generator=torch.Generator().manual_seed(seed))
     samples = [k + 1 for k in range(len(steps))]
-    last = play(FedAvg(), Quadratic(centres), steps=steps, samples=samples, rounds=400, optimiser=SGD(lr=lr))[-1]["x"]
-    pull = torch.tensor([n * (1 - (1 - lr) ** tau) for n, tau in zip(samples, steps, strict=True)], dtype=D)
-    torch.testing.assert_close(last, (pull[:, None] * centres).sum(0) / pull.sum(), rtol=1e-6, atol=1e-8)
+    last = play(
+        FedAvg(), Quadratic(centres), steps=steps, samples=samples, rounds=400, optimiser=SGD(lr=lr)
+    )[-1]["x"]
+    pull = torch.tensor(
+        [n * (1 - (1 - lr) ** tau) for n, tau in zip(samples, steps, strict=True)], dtype=D
+    )
+    torch.testing.assert_close(
+        last, (pull[:, None] * centres).sum(0) / pull.sum(), rtol=1e-6, atol=1e-8
+    )
 
 
 def test_the_first_step_of_fedprox_feels_no_pull() -> None:
     problem = Quadratic(torch.randn(3, 4, dtype=D))
     one, other = (
-        play(rule, problem, steps=[1] * 3, samples=[1] * 3, rounds=1)[-1]["x"] for rule in (FedProx(9.0), FedAvg())
+        play(rule, problem, steps=[1] * 3, samples=[1] * 3, rounds=1)[-1]["x"]
+        for rule in (FedProx(9.0), FedAvg())
     )
     torch.testing.assert_close(one, other)
 
@@ -104,20 +119,35 @@ def test_fedprox_run_to_the_end_solves_the_proximal_problem() -> None:
     draw = torch.Generator().manual_seed(0)
     root = torch.randn(1, 3, 3, dtype=D, generator=draw)
     hessian = root @ root.mT + torch.eye(3, dtype=D)
-    centre, start = torch.randn(1, 3, dtype=D, generator=draw), torch.randn(3, dtype=D, generator=draw)
+    centre, start = (
+        torch.randn(1, 3, dtype=D, generator=draw),
+        torch.randn(3, dtype=D, generator=draw),
+    )
     mu = 0.7
     problem = Quadratic(centre, hessian)
-    found = play(FedProx(mu), problem, steps=[3000], samples=[1], rounds=1, optimiser=SGD(lr=0.05), start=start)[-1][
-        "x"
-    ]
-    solved = torch.linalg.solve(hessian[0] + mu * torch.eye(3, dtype=D), hessian[0] @ centre[0] + mu * start)
+    found = play(
+        FedProx(mu),
+        problem,
+        steps=[3000],
+        samples=[1],
+        rounds=1,
+        optimiser=SGD(lr=0.05),
+        start=start,
+    )[-1]["x"]
+    solved = torch.linalg.solve(
+        hessian[0] + mu * torch.eye(3, dtype=D), hessian[0] @ centre[0] + mu * start
+    )
     torch.testing.assert_close(found, solved)
 
 
 def test_a_larger_mu_keeps_clients_closer() -> None:
     problem = Quadratic(torch.randn(1, 4, dtype=D, generator=torch.Generator().manual_seed(0)))
     moved = [
-        play(FedProx(mu), problem, steps=[500], samples=[1], rounds=1, optimiser=SGD(lr=0.05))[-1]["x"].norm().item()
+        play(FedProx(mu), problem, steps=[500], samples=[1], rounds=1, optimiser=SGD(lr=0.05))[-1][
+            "x"
+        ]
+        .norm()
+        .item()
         for mu in (0.0, 0.01, 0.1, 1.0, 10.0)
     ]
     assert moved == sorted(moved, reverse=True)
@@ -150,7 +180,9 @@ def test_lists_name_the_clients_of_each_round_in_turn() -> None:
 
 def test_only_the_chosen_clients_work() -> None:
     simulation = simulate(selection={"name": "listed", "lists": [[0], [1, 2]]}, rounds=2)
-    worked = [[c["client"] for c in record["clients"] if c["steps"]] for record in simulation.records]  # type: ignore[attr-defined]
+    worked = [
+        [c["client"] for c in record["clients"] if c["steps"]] for record in simulation.records
+    ]  # type: ignore[attr-defined]
     assert worked == [[0], [1, 2]]
 
 

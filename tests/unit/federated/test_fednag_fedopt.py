@@ -26,10 +26,15 @@ rows = st.lists(st.floats(-2, 2), min_size=3, max_size=3)
 def quadratic(clients: int, seed: int = 0) -> Quadratic:
     draw = torch.Generator().manual_seed(seed)
     root = torch.randn(clients, 3, 3, dtype=D, generator=draw)
-    return Quadratic(torch.randn(clients, 3, dtype=D, generator=draw), root @ root.mT / 3 + torch.eye(3, dtype=D) / 2)
+    return Quadratic(
+        torch.randn(clients, 3, dtype=D, generator=draw),
+        root @ root.mT / 3 + torch.eye(3, dtype=D) / 2,
+    )
 
 
-def torch_nesterov(problem: Quadratic, taus: list[int], samples: list[int], rounds: int, lr: float) -> torch.Tensor:
+def torch_nesterov(
+    problem: Quadratic, taus: list[int], samples: list[int], rounds: int, lr: float
+) -> torch.Tensor:
     """K torch optimisers; after every round, parameters and momentum buffers are averaged and handed back."""
     count = len(taus)
     x, buffer = torch.zeros(3, dtype=D), torch.zeros(3, dtype=D)
@@ -56,30 +61,46 @@ def torch_nesterov(problem: Quadratic, taus: list[int], samples: list[int], roun
 def test_fednag_is_torch_nesterov_with_averaged_buffers(taus: list[int]) -> None:
     samples, lr = [3, 1, 2], 0.05
     optimiser = Nesterov(lr=lr, momentum=0.9)
-    mine = play(FedNag(), quadratic(3), steps=taus, samples=samples, rounds=12, optimiser=optimiser)[-1]["x"]
-    torch.testing.assert_close(mine, torch_nesterov(quadratic(3), taus, samples, 12, lr), rtol=1e-12, atol=1e-12)
+    mine = play(
+        FedNag(), quadratic(3), steps=taus, samples=samples, rounds=12, optimiser=optimiser
+    )[-1]["x"]
+    torch.testing.assert_close(
+        mine, torch_nesterov(quadratic(3), taus, samples, 12, lr), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_fednag_of_one_client_is_torch_nesterov() -> None:
-    mine = play(FedNag(), quadratic(1), steps=[4], samples=[1], rounds=5, optimiser=Nesterov(lr=0.05))[-1]["x"]
-    torch.testing.assert_close(mine, torch_nesterov(quadratic(1), [20], [1], 1, 0.05), rtol=1e-12, atol=1e-12)
+    mine = play(
+        FedNag(), quadratic(1), steps=[4], samples=[1], rounds=5, optimiser=Nesterov(lr=0.05)
+    )[-1]["x"]
+    torch.testing.assert_close(
+        mine, torch_nesterov(quadratic(1), [20], [1], 1, 0.05), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_fednag_without_momentum_is_fedavg() -> None:
     how: Any = {"steps": [4, 1, 2], "samples": [3, 1, 2], "rounds": 5}
     mine = play(FedNag(), quadratic(3), optimiser=Nesterov(lr=0.05, momentum=0.0), **how)[-1]["x"]
-    torch.testing.assert_close(mine, play(FedAvg(), quadratic(3), optimiser=SGD(lr=0.05), **how)[-1]["x"])
+    torch.testing.assert_close(
+        mine, play(FedAvg(), quadratic(3), optimiser=SGD(lr=0.05), **how)[-1]["x"]
+    )
 
 
 def test_fednag_with_one_full_step_is_centralised_nesterov() -> None:
     problem = quadratic(3)
     p = torch.tensor([3.0, 1, 2], dtype=D) / 6
     hessian = (p[:, None, None] * problem.hessians).sum(0)  # type: ignore[operator]
-    centre = torch.linalg.solve(hessian, torch.einsum("k,kpq,kq->p", p, problem.hessians, problem.centres))
+    centre = torch.linalg.solve(
+        hessian, torch.einsum("k,kpq,kq->p", p, problem.hessians, problem.centres)
+    )
     pooled = Quadratic(centre[None], hessian[None])
     optimiser = Nesterov(lr=0.05)
-    mine = play(FedNag(), problem, steps=[1] * 3, samples=[3, 1, 2], rounds=15, optimiser=optimiser)[-1]["x"]
-    torch.testing.assert_close(mine, torch_nesterov(pooled, [15], [1], 1, 0.05), rtol=1e-10, atol=1e-12)
+    mine = play(
+        FedNag(), problem, steps=[1] * 3, samples=[3, 1, 2], rounds=15, optimiser=optimiser
+    )[-1]["x"]
+    torch.testing.assert_close(
+        mine, torch_nesterov(pooled, [15], [1], 1, 0.05), rtol=1e-10, atol=1e-12
+    )
 
 
 def test_fednag_of_identical_clients_is_fednag_of_one() -> None:
@@ -100,7 +121,9 @@ def drive(rule: Algorithm, updates: torch.Tensor, x: torch.Tensor) -> list[dict[
     server = dict(rule.server_init(x, 1))
     states = [server]
     for d in updates:
-        server = dict(rule.aggregate(server, a_cohort({"dx": d[None]}, [1], torch.ones(1, 1), rule)))
+        server = dict(
+            rule.aggregate(server, a_cohort({"dx": d[None]}, [1], torch.ones(1, 1), rule))
+        )
         states.append(server)
     return states
 
@@ -119,7 +142,9 @@ def some_updates(rounds: int = 30) -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_fedadam_with_hats_is_torch_adam() -> None:
     updates, x = some_updates()
-    rule = FedAdam(server_lr=0.03, beta1=0.8, beta2=0.95, tau=1e-4, v_init=0.0, bias_correction="hat")
+    rule = FedAdam(
+        server_lr=0.03, beta1=0.8, beta2=0.95, tau=1e-4, v_init=0.0, bias_correction="hat"
+    )
     w = x.clone().requires_grad_()
     theirs = torch_steps(torch.optim.Adam([w], lr=0.03, betas=(0.8, 0.95), eps=1e-4), w, updates)
     torch.testing.assert_close(drive(rule, updates, x)[-1]["x"], theirs, rtol=1e-12, atol=1e-12)
@@ -138,7 +163,9 @@ def test_fedavgm_is_torch_sgd_with_momentum() -> None:
     updates, x = some_updates()
     w = x.clone().requires_grad_()
     theirs = torch_steps(torch.optim.SGD([w], lr=0.5, momentum=0.9), w, updates)
-    torch.testing.assert_close(drive(FedAvgM(server_lr=0.5), updates, x)[-1]["x"], theirs, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        drive(FedAvgM(server_lr=0.5), updates, x)[-1]["x"], theirs, rtol=1e-12, atol=1e-12
+    )
 
 
 def test_fedadam_and_fedyogi_follow_algorithm_2_by_hand() -> None:
@@ -165,7 +192,9 @@ def test_the_two_bias_corrections_differ_only_in_where_tau_stands() -> None:
         ]
         assert torch.allclose(*ends, rtol=1e-6, atol=0) == equal
     d = updates[:1]
-    rule = FedAdam(server_lr=0.3, tau=0.5, v_init=0.0, bias_correction="lr_scaled", beta1=0.9, beta2=0.99)
+    rule = FedAdam(
+        server_lr=0.3, tau=0.5, v_init=0.0, bias_correction="lr_scaled", beta1=0.9, beta2=0.99
+    )
     step = drive(rule, d, x)[-1]["x"] - x
     expected = 0.3 * (0.01**0.5 / 0.1) * 0.1 * d[0] / ((0.01 * d[0] ** 2).sqrt() + 0.5)
     torch.testing.assert_close(step, expected)
@@ -173,7 +202,9 @@ def test_the_two_bias_corrections_differ_only_in_where_tau_stands() -> None:
 
 @given(st.lists(rows, min_size=1, max_size=8))
 @settings(deadline=None)
-def test_adagrads_v_never_falls_and_yogis_moves_by_at_most_its_share_of_d_squared(updates: list[list[float]]) -> None:
+def test_adagrads_v_never_falls_and_yogis_moves_by_at_most_its_share_of_d_squared(
+    updates: list[list[float]],
+) -> None:
     d = torch.tensor(updates, dtype=D)
     adagrad, yogi = (drive(rule, d, torch.zeros(3, dtype=D)) for rule in (FedAdagrad(), FedYogi()))
     for before, after in itertools.pairwise(adagrad):
@@ -195,20 +226,27 @@ def test_with_a_huge_tau_the_step_is_c_times_d() -> None:
     for rule, share in ((FedAdagrad, 2), (FedYogi, 2), (FedAdam, 1)):
         start = {"v_init": 0.0} if rule is FedAdam else {}
         made = rule(server_lr=share * c * tau, beta1=0.0, tau=tau, **start)  # type: ignore[arg-type]
-        torch.testing.assert_close(drive(made, updates, x)[-1]["x"] - x, c * updates[0], rtol=1e-5, atol=0)
+        torch.testing.assert_close(
+            drive(made, updates, x)[-1]["x"] - x, c * updates[0], rtol=1e-5, atol=0
+        )
 
 
 def test_v_starts_at_tau_squared_and_all_clients_count_the_same() -> None:
     rule = FedAdam(tau=0.3)
-    assert torch.equal(rule.server_init(torch.zeros(2, dtype=D), 3)["v"], torch.full((2,), 0.09, dtype=D))
+    assert torch.equal(
+        rule.server_init(torch.zeros(2, dtype=D), 3)["v"], torch.full((2,), 0.09, dtype=D)
+    )
     d = torch.tensor([[1.0], [4.0]], dtype=D)
     state = rule.aggregate(
-        rule.server_init(torch.zeros(1, dtype=D), 2), a_cohort({"dx": d}, [99, 1], torch.ones(2, 1), rule)
+        rule.server_init(torch.zeros(1, dtype=D), 2),
+        a_cohort({"dx": d}, [99, 1], torch.ones(2, 1), rule),
     )
     torch.testing.assert_close(state["m"].item(), 0.1 * 2.5)
     by_samples = FedAdam(tau=0.3, weights="samples")
     cohort = a_cohort({"dx": d}, [3, 1], torch.ones(2, 1), by_samples)
-    torch.testing.assert_close(by_samples.aggregate(by_samples.server_init(d[0], 2), cohort)["m"].item(), 0.1 * 1.75)
+    torch.testing.assert_close(
+        by_samples.aggregate(by_samples.server_init(d[0], 2), cohort)["m"].item(), 0.1 * 1.75
+    )
 
 
 def test_the_family_shares_its_clients_with_fedavg() -> None:
@@ -216,13 +254,16 @@ def test_the_family_shares_its_clients_with_fedavg() -> None:
     study: Any = {"rounds": 1, "algorithm": ["fedadam", "fedyogi", "fedadagrad"]}
     states = simulate(tiny_dataset(), **study).states
     d = [
-        copy.deepcopy(state.server["m"]) / (0.1 if state.run.algorithm.name != "fedadagrad" else 1) for state in states
+        copy.deepcopy(state.server["m"]) / (0.1 if state.run.algorithm.name != "fedadagrad" else 1)
+        for state in states
     ]
     torch.testing.assert_close(d[0], d[1])
     torch.testing.assert_close(d[0], d[2])
 
 
-@pytest.mark.parametrize("wrong", [{"beta1": 1.0}, {"beta2": -0.1}, {"tau": 0.0}, {"server_lr": 0.0}, {"v_init": -1.0}])
+@pytest.mark.parametrize(
+    "wrong", [{"beta1": 1.0}, {"beta2": -0.1}, {"tau": 0.0}, {"server_lr": 0.0}, {"v_init": -1.0}]
+)
 def test_settings_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(StudyError, match=f"fedadam.{next(iter(wrong))}: expected"):
         FedAdam(**wrong)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from tacit.core.rows import columns
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.algorithms.fedavg import FedAvg
 from tacit.federated.algorithms.fednova import FedNova, accumulated
-from tacit.training.batches import Listed, Samples
+from tacit.training.batches import ListedBatches, Samples
 from tacit.training.optimisers import SGD, Momentum, Nesterov, Optimiser
 from tacit.training.row_trainer import RowTrainer
 from tacit.training.trainer import Work
@@ -27,7 +27,10 @@ OPTIMISERS = [SGD(lr=0.05), Momentum(lr=0.05, momentum=0.7), Nesterov(lr=0.05, m
 def some_problem(clients: int, seed: int = 0) -> Quadratic:
     draw = torch.Generator().manual_seed(seed)
     root = torch.randn(clients, 3, 3, dtype=D, generator=draw)
-    return Quadratic(torch.randn(clients, 3, dtype=D, generator=draw), root @ root.mT / 3 + torch.eye(3, dtype=D) / 2)
+    return Quadratic(
+        torch.randn(clients, 3, dtype=D, generator=draw),
+        root @ root.mT / 3 + torch.eye(3, dtype=D) / 2,
+    )
 
 
 def last(algorithm: Algorithm, problem: Quadratic, **how: Any) -> torch.Tensor:
@@ -41,38 +44,50 @@ def work_of(steps: int, optimiser: Optimiser) -> Work:
     who = torch.zeros(1, dtype=torch.int64)
     trainer = RowTrainer(None, Samples(who, who), gradient=Quadratic(x))
     rule: Any = columns([optimiser], type(optimiser), x)
-    return trainer.train(x, [Listed([who] * steps)], optimiser=rule, seeds=[0]).work
+    return trainer.train(x, [ListedBatches([who] * steps)], optimiser=rule, seeds=[0]).work
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS, ids=lambda o: o.name)
 @pytest.mark.parametrize("steps", [1, 2, 7])
 def test_equal_tau_is_fedavg(optimiser: Optimiser, steps: int) -> None:
     how = {"steps": [steps] * 3, "samples": [3, 1, 2], "rounds": 3, "optimiser": optimiser}
-    torch.testing.assert_close(last(FedNova(), some_problem(3), **how), last(FedAvg(), some_problem(3), **how))
+    torch.testing.assert_close(
+        last(FedNova(), some_problem(3), **how), last(FedAvg(), some_problem(3), **how)
+    )
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS, ids=lambda o: o.name)
 def test_one_client_alone_gets_its_own_model_back(optimiser: Optimiser) -> None:
     how = {"steps": [5], "samples": [2], "rounds": 2, "optimiser": optimiser}
-    torch.testing.assert_close(last(FedNova(), some_problem(1), **how), last(FedAvg(), some_problem(1), **how))
+    torch.testing.assert_close(
+        last(FedNova(), some_problem(1), **how), last(FedAvg(), some_problem(1), **how)
+    )
 
 
 def test_with_a_proximal_term_one_client_also_gets_its_own_model_back() -> None:
     how = {"steps": [20], "samples": [2], "rounds": 2, "optimiser": SGD(lr=0.05)}
     prox = Algorithm.build({"name": "fedprox", "mu": 1.0})
-    torch.testing.assert_close(last(FedNova(mu=1.0), some_problem(1), **how), last(prox, some_problem(1), **how))
+    torch.testing.assert_close(
+        last(FedNova(mu=1.0), some_problem(1), **how), last(prox, some_problem(1), **how)
+    )
 
 
 def test_the_authors_tau_eff_scales_a_lone_proximal_client_by_up_to_1_56() -> None:
     """tau / a at eta mu = 0.05 and tau = 20: 20 * 0.05 / (1 - 0.95^20)."""
     how = {"steps": [20], "samples": [2], "rounds": 1, "optimiser": SGD(lr=0.05)}
-    exact, official = (last(FedNova(mu=1.0, tau_eff=t), some_problem(1), **how) for t in ("exact", "steps"))  # type: ignore[arg-type]
-    torch.testing.assert_close(official / exact, torch.full((3,), 20 * 0.05 / (1 - 0.95**20), dtype=D))
+    exact, official = (
+        last(FedNova(mu=1.0, tau_eff=t), some_problem(1), **how) for t in ("exact", "steps")
+    )  # type: ignore[arg-type]
+    torch.testing.assert_close(
+        official / exact, torch.full((3,), 20 * 0.05 / (1 - 0.95**20), dtype=D)
+    )
     assert pytest.approx(1.56, abs=0.005) == 20 * 0.05 / (1 - 0.95**20)
 
 
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=5), st.integers(2, 7), st.integers(0, 99))
-def test_sgd_is_invariant_to_counting_tau_in_another_unit(taus: list[int], c: int, seed: int) -> None:
+def test_sgd_is_invariant_to_counting_tau_in_another_unit(
+    taus: list[int], c: int, seed: int
+) -> None:
     """Given the same local models, tau -> c tau changes nothing: only ratios of tau matter."""
     dx = torch.randn(len(taus), 4, dtype=D, generator=torch.Generator().manual_seed(seed))
     tau = torch.tensor(taus, dtype=D)[:, None]
@@ -80,7 +95,9 @@ def test_sgd_is_invariant_to_counting_tau_in_another_unit(taus: list[int], c: in
     for a in (tau, c * tau):
         message = {"dx": dx / a, "a": a}
         found.append(
-            FedNova().aggregate({"x": dx[0]}, a_cohort(message, list(range(1, len(taus) + 1)), tau, FedNova()))
+            FedNova().aggregate(
+                {"x": dx[0]}, a_cohort(message, list(range(1, len(taus) + 1)), tau, FedNova())
+            )
         )
     torch.testing.assert_close(found[0]["x"], found[1]["x"])
 
@@ -107,7 +124,9 @@ def test_a_is_what_a_constant_gradient_adds_up_to(steps: int, rho: float, pull: 
         w, state = torch.zeros(1, 1, dtype=D), work.optimiser.init(torch.zeros(1, 1, dtype=D))
         for _ in range(steps):
             w, state = work.optimiser.update(w, 1 + mu * w, state)
-        torch.testing.assert_close(accumulated(work, torch.tensor([[mu]], dtype=D)), -w / lr, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(
+            accumulated(work, torch.tensor([[mu]], dtype=D)), -w / lr, rtol=1e-9, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("lr", [0.05, 0.3])
@@ -115,8 +134,12 @@ def test_on_a_quadratic_the_fixed_point_is_the_closed_form(lr: float) -> None:
     """On F_k = |w - e_k|^2 / 2 the centre e_k weighs p_k (1 - (1 - eta)^tau_k) / tau_k."""
     taus, samples = [8, 1, 3], [1, 2, 3]
     centres = torch.randn(3, 2, dtype=D, generator=torch.Generator().manual_seed(0))
-    found = last(FedNova(), Quadratic(centres), steps=taus, samples=samples, rounds=800, optimiser=SGD(lr=lr))
-    pull = torch.tensor([n * (1 - (1 - lr) ** t) / t for n, t in zip(samples, taus, strict=True)], dtype=D)[:, None]
+    found = last(
+        FedNova(), Quadratic(centres), steps=taus, samples=samples, rounds=800, optimiser=SGD(lr=lr)
+    )
+    pull = torch.tensor(
+        [n * (1 - (1 - lr) ** t) / t for n, t in zip(samples, taus, strict=True)], dtype=D
+    )[:, None]
     torch.testing.assert_close(found, (pull * centres).sum(0) / pull.sum())
 
 
@@ -131,13 +154,17 @@ def test_normalise_epochs_divides_by_the_epochs_asked_for() -> None:
     dx = torch.cat([draft_of(fresh, state, k).message["dx"] for k in range(3)])
     epochs = torch.tensor([5.0, 1, 2], dtype=D)[:, None]
     p = torch.full((3, 1), 1 / 3, dtype=D)
-    torch.testing.assert_close(mine.server["x"], state.initial + (p * epochs).sum() * (p * dx / epochs).sum(0))
+    torch.testing.assert_close(
+        mine.server["x"], state.initial + (p * epochs).sum() * (p * dx / epochs).sum(0)
+    )
     assert not torch.allclose(mine.server["x"], plain.states[0].server["x"])
 
 
 def test_adam_is_refused_with_a_reason_unless_steps_or_epochs_are_asked_for() -> None:
     adam = Optimiser.build("adam")
-    with pytest.raises(StudyError, match="under adam these weights depend on the gradients; use sgd, momentum"):
+    with pytest.raises(
+        StudyError, match="under adam these weights depend on the gradients; use sgd, momentum"
+    ):
         FedNova().check(adam)
     FedNova(normalise="steps").check(adam)
     FedNova(normalise="epochs").check(adam)

@@ -50,7 +50,9 @@ def test_the_proximal_operator_minimises_what_it_should(kind: str, rho: float, s
         return phi(v, kind) + float(((d - v) ** 2).sum()) / (2 * rho)
 
     tries = [
-        mine + s * direction for s in (1e-3, 1e-2, 0.3) for direction in np.vstack([np.eye(3), -np.eye(3), -mine, d])
+        mine + s * direction
+        for s in (1e-3, 1e-2, 0.3)
+        for direction in np.vstack([np.eye(3), -np.eye(3), -mine, d])
     ]
     assert cost(mine) <= min(cost(v) for v in [*tries, d, 0 * d]) + 1e-12
 
@@ -76,8 +78,12 @@ def test_the_centres_agree_with_a_generic_minimiser(kind: str, rho: float, count
         return float(np.mean([envelope(row.numpy() - x, rho, kind) for row in rows]))
 
     start = rows.mean(0).numpy()
-    found = scipy.optimize.minimize(cost, start, method="Powell", options={"xtol": 1e-10, "ftol": 1e-15}).x
-    found = scipy.optimize.minimize(cost, found, method="Nelder-Mead", options={"xatol": 1e-10, "fatol": 1e-16}).x
+    found = scipy.optimize.minimize(
+        cost, start, method="Powell", options={"xtol": 1e-10, "ftol": 1e-15}
+    ).x
+    found = scipy.optimize.minimize(
+        cost, found, method="Nelder-Mead", options={"xatol": 1e-10, "fatol": 1e-16}
+    ).x
     assert cost(mine) <= cost(found) + 1e-13
     if count % 2:  # of an even number, every point between the two middle ones may be a median
         np.testing.assert_allclose(mine, found, atol=1e-6)
@@ -99,7 +105,10 @@ def test_rho_to_zero_gives_the_medians_and_rho_to_infinity_the_mean(count: int) 
     torch.testing.assert_close(centre(rows, 1e-9, "median"), usual, rtol=0, atol=1e-8)
     torch.testing.assert_close(centre(rows, 0.0, "median"), usual)
     torch.testing.assert_close(
-        centre(rows, 1e-7, "geometric_median"), centre(rows, 0.0, "geometric_median"), atol=1e-6, rtol=0
+        centre(rows, 1e-7, "geometric_median"),
+        centre(rows, 0.0, "geometric_median"),
+        atol=1e-6,
+        rtol=0,
     )
     for kind in KINDS:
         for rho in (1e3, float("inf")):
@@ -142,7 +151,9 @@ def test_with_mu_zero_no_client_feels_the_others(kind: str) -> None:
 
 def test_with_mu_zero_and_theta_one_every_client_is_alone() -> None:
     study: Any = {"rounds": 3, "batch_size": 8}
-    plus = simulate(tiny_dataset(), algorithm={"name": "fedplus", "mu": 0, "theta": 1}, **study).states[0]
+    plus = simulate(
+        tiny_dataset(), algorithm={"name": "fedplus", "mu": 0, "theta": 1}, **study
+    ).states[0]
     alone = simulate(tiny_dataset(), algorithm="local", **study).states[0]
     for client in range(3):
         torch.testing.assert_close(plus.memory[client]["w"], alone.memory[client]["w"])
@@ -150,7 +161,9 @@ def test_with_mu_zero_and_theta_one_every_client_is_alone() -> None:
 
 def test_a_client_that_is_not_sampled_keeps_its_model_and_still_counts() -> None:
     lists = {"name": "listed", "lists": [[0, 1, 2], [0]]}
-    state = simulate(tiny_dataset(), algorithm="fedplus", selection=lists, rounds=2, batch_size=8).states[0]
+    state = simulate(
+        tiny_dataset(), algorithm="fedplus", selection=lists, rounds=2, batch_size=8
+    ).states[0]
     rows = torch.cat([state.memory[k]["w"] for k in range(3)])
     torch.testing.assert_close(state.server["models"], rows)
     torch.testing.assert_close(state.server["x"], rows.mean(0))
@@ -162,13 +175,23 @@ def test_personal_and_central_accuracy_are_both_recorded() -> None:
     rule = {"name": "fedplus", "mu": 0.01, "alpha": 0.1}
     record = simulate(tiny_dataset(120), algorithm=rule, **study).records[-1]  # type: ignore[attr-defined]
     assert record["local_accuracy"] > record["central_accuracy"]
-    means = [sum(c[k] for c in record["clients"]) / 3 for k in ("test_accuracy", "central_accuracy")]
+    means = [
+        sum(c[k] for c in record["clients"]) / 3 for k in ("test_accuracy", "central_accuracy")
+    ]
     assert means == pytest.approx([record["local_accuracy"], record["central_accuracy"]])
 
 
 def test_what_breaks_its_maths_is_refused() -> None:
-    with pytest.raises(StudyError, match="fedplus mixes a gradient step with z, and adam would rescale both"):
+    with pytest.raises(
+        StudyError, match="fedplus mixes a gradient step with z, and adam would rescale both"
+    ):
         FedPlus().check(Optimiser.build("adam"))
-    for wrong in ({"mu": -1.0}, {"alpha": 0.0}, {"lam": 2.0}, {"theta": 0.0}, {"weights": "samples"}):
+    for wrong in (
+        {"mu": -1.0},
+        {"alpha": 0.0},
+        {"lam": 2.0},
+        {"theta": 0.0},
+        {"weights": "samples"},
+    ):
         with pytest.raises(StudyError, match="fedplus"):
             FedPlus(**wrong)  # type: ignore[arg-type]

@@ -22,19 +22,25 @@ D = torch.float64
 OPTIONS = pytest.mark.parametrize("option", ["I", "II"])
 
 
-def least_squares(sizes: tuple[int, ...] = (30, 12, 60), features: int = 4) -> tuple[Quadratic, torch.Tensor]:
+def least_squares(
+    sizes: tuple[int, ...] = (30, 12, 60), features: int = 4
+) -> tuple[Quadratic, torch.Tensor]:
     """F_k = |A_k w - b_k|^2 / (2 n_k), each client with its own truth; and the Hessians."""
     draw = torch.Generator().manual_seed(3)
     hessians, centres = [], []
     for k, n in enumerate(sizes):
         a = 2 * torch.randn(n, features, dtype=D, generator=draw) * (1 + 0.2 * k)
-        b = a @ torch.randn(features, dtype=D, generator=draw) + 0.1 * torch.randn(n, dtype=D, generator=draw)
+        b = a @ torch.randn(features, dtype=D, generator=draw) + 0.1 * torch.randn(
+            n, dtype=D, generator=draw
+        )
         hessians.append(a.T @ a / n)
         centres.append(torch.linalg.solve(a.T @ a, a.T @ b))
     return Quadratic(torch.stack(centres), torch.stack(hessians)), torch.stack(hessians)
 
 
-def weighted_optimum(problem: Quadratic, weights: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
+def weighted_optimum(
+    problem: Quadratic, weights: torch.Tensor, matrices: torch.Tensor
+) -> torch.Tensor:
     """The x at which sum_k weight_k M_k (e_k - x) = 0."""
     m = weights[:, None, None] * matrices
     return torch.linalg.solve(m.sum(0), (m @ problem.centres[:, :, None]).sum(0))[:, 0]
@@ -52,7 +58,9 @@ def test_least_squares_with_tau_8_1_3_ends_where_each_method_says(lr: float) -> 
     p = torch.tensor(samples, dtype=D) / sum(samples)
     tau = torch.tensor(taus, dtype=D)
     eye = torch.eye(4, dtype=D)
-    pulls = torch.stack([eye - torch.matrix_power(eye - lr * h, t) for h, t in zip(hessians, taus, strict=True)])
+    pulls = torch.stack(
+        [eye - torch.matrix_power(eye - lr * h, t) for h, t in zip(hessians, taus, strict=True)]
+    )
     pooled = weighted_optimum(problem, p, hessians)
     uniform = weighted_optimum(problem, torch.ones(3, dtype=D), hessians)
     rounds = int(7 / lr)
@@ -64,7 +72,9 @@ def test_least_squares_with_tau_8_1_3_ends_where_each_method_says(lr: float) -> 
 
     fedavg, fednova = end(FedAvg()), end(FedNova())
     torch.testing.assert_close(fedavg, weighted_optimum(problem, p, pulls), rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(fednova, weighted_optimum(problem, p / tau, pulls), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        fednova, weighted_optimum(problem, p / tau, pulls), rtol=1e-10, atol=1e-12
+    )
     torch.testing.assert_close(end(Scaffold()), uniform, rtol=0, atol=1e-12)
     torch.testing.assert_close(end(Scaffold(option="I")), uniform, rtol=0, atol=1e-12)
     torch.testing.assert_close(end(Scaffold(weights="samples")), pooled, rtol=0, atol=1e-12)
@@ -76,13 +86,17 @@ def test_least_squares_with_tau_8_1_3_ends_where_each_method_says(lr: float) -> 
 def test_one_client_alone_is_sgd(option: Any) -> None:
     problem = Quadratic(torch.randn(1, 3, dtype=D))
     how: Any = {"steps": [4], "samples": [2], "rounds": 5}
-    torch.testing.assert_close(play(Scaffold(option), problem, **how)[-1]["x"], play(FedAvg(), problem, **how)[-1]["x"])
+    torch.testing.assert_close(
+        play(Scaffold(option), problem, **how)[-1]["x"], play(FedAvg(), problem, **how)[-1]["x"]
+    )
 
 
 @OPTIONS
 @given(st.lists(st.integers(1, 5), min_size=2, max_size=4), st.integers(0, 50))
 @settings(deadline=None, max_examples=20)
-def test_c_is_the_mean_of_the_clients_control_variates(option: Any, taus: list[int], seed: int) -> None:
+def test_c_is_the_mean_of_the_clients_control_variates(
+    option: Any, taus: list[int], seed: int
+) -> None:
     centres = torch.randn(len(taus), 3, dtype=D, generator=torch.Generator().manual_seed(seed))
     samples = list(range(1, len(taus) + 1))
     for weights in ("uniform", "samples"):
@@ -97,7 +111,10 @@ def test_c_is_the_mean_of_the_clients_control_variates(option: Any, taus: list[i
 def test_one_full_step_is_gradient_descent_on_the_mean_over_clients_whatever_the_option() -> None:
     problem, _ = least_squares()
     how: Any = {"steps": [1] * 3, "samples": [9, 1, 5], "rounds": 6, "optimiser": SGD(lr=0.05)}
-    ends = [play(rule, problem, **how)[-1]["x"] for rule in (Scaffold("I"), Scaffold("II"), FedSGD(weights="uniform"))]
+    ends = [
+        play(rule, problem, **how)[-1]["x"]
+        for rule in (Scaffold("I"), Scaffold("II"), FedSGD(weights="uniform"))
+    ]
     torch.testing.assert_close(ends[0], ends[2])
     torch.testing.assert_close(ends[1], ends[2])
 
@@ -106,11 +123,19 @@ def test_one_full_step_is_gradient_descent_on_the_mean_over_clients_whatever_the
 def test_the_minimiser_of_the_uniform_mean_is_a_fixed_point_for_any_tau(option: Any) -> None:
     problem, hessians = least_squares()
     best = weighted_optimum(problem, torch.ones(3, dtype=D), hessians)
-    own = torch.einsum("kpq,kq->kp", hessians, best - problem.centres)  # each client's gradient there
+    own = torch.einsum(
+        "kpq,kq->kp", hessians, best - problem.centres
+    )  # each client's gradient there
     assert own.norm() > 1
     torch.testing.assert_close(own.sum(0), torch.zeros(4, dtype=D))
     for taus in ([1, 1, 1], [8, 1, 3], [2, 9, 30]):
-        how: Any = {"steps": taus, "samples": [1] * 3, "rounds": 5, "start": best, "optimiser": SGD(lr=0.05)}
+        how: Any = {
+            "steps": taus,
+            "samples": [1] * 3,
+            "rounds": 5,
+            "start": best,
+            "optimiser": SGD(lr=0.05),
+        }
         moved = play(Prepared(option, own=own), problem, **how)[-1]["x"]
         torch.testing.assert_close(moved, best, rtol=0, atol=1e-12)
 
@@ -127,12 +152,20 @@ class Prepared(Scaffold):
         return {"c": Prepared.variates.clone()}  # type: ignore[attr-defined]
 
 
-def test_clients_that_are_not_sampled_keep_their_control_variate_and_c_stays_the_mean_of_all() -> None:
+def test_clients_that_are_not_sampled_keep_their_control_variate_and_c_stays_the_mean_of_all() -> (
+    None
+):
     lists = {"name": "listed", "lists": [[0, 1], [1, 2], [0]]}
     for weights in ("uniform", "samples"):
-        settings = {"split": {"name": "quantity_skew", "beta": 2.0}, "batch_size": 8, "selection": lists}
+        settings = {
+            "split": {"name": "quantity_skew", "beta": 2.0},
+            "batch_size": 8,
+            "selection": lists,
+        }
         rule = {"name": "scaffold", "weights": weights}
-        two, three = (simulate(tiny_dataset(), algorithm=rule, rounds=r, **settings).states[0] for r in (2, 3))
+        two, three = (
+            simulate(tiny_dataset(), algorithm=rule, rounds=r, **settings).states[0] for r in (2, 3)
+        )
         assert torch.equal(two.memory[1]["c"], three.memory[1]["c"])
         assert torch.equal(two.memory[2]["c"], three.memory[2]["c"])
         assert not torch.equal(two.memory[0]["c"], three.memory[0]["c"])
@@ -143,8 +176,12 @@ def test_clients_that_are_not_sampled_keep_their_control_variate_and_c_stays_the
 
 
 def test_a_lost_reply_leaves_c_the_mean_of_the_control_variates() -> None:
-    state = simulate(tiny_dataset(), algorithm="scaffold", rounds=6, dropout=0.5, batch_size=8).states[0]
-    rows = torch.stack([state.memory[k]["c"][0] if k in state.memory else 0 * state.initial for k in range(3)])
+    state = simulate(
+        tiny_dataset(), algorithm="scaffold", rounds=6, dropout=0.5, batch_size=8
+    ).states[0]
+    rows = torch.stack(
+        [state.memory[k]["c"][0] if k in state.memory else 0 * state.initial for k in range(3)]
+    )
     torch.testing.assert_close(state.server["c"], rows.mean(0))
 
 

@@ -44,7 +44,11 @@ def optimiser_for(name: str) -> Any:
 @pytest.mark.parametrize("weights", ["samples", "uniform"])
 @pytest.mark.parametrize("name", SUMMABLE)
 def test_a_method_ends_where_it_ends_with_single_messages(name: str, weights: str) -> None:
-    settings = {"algorithm": {"name": name, "weights": weights}, "optimiser": optimiser_for(name), **UNEQUAL}
+    settings = {
+        "algorithm": {"name": name, "weights": weights},
+        "optimiser": optimiser_for(name),
+        **UNEQUAL,
+    }
     clear, summed = (simulate(tiny_dataset(), wire=wire, **settings) for wire in ([], ["sum"]))
     for entry, value in clear.states[0].server.items():
         torch.testing.assert_close(summed.states[0].server[entry], value, rtol=1e-9, atol=1e-12)
@@ -53,14 +57,25 @@ def test_a_method_ends_where_it_ends_with_single_messages(name: str, weights: st
 
 
 def test_the_methods_that_are_named_to_work_are_among_them() -> None:
-    named = {"fedavg", "fedprox", "scaffold", "fednova", "fednag", "fedadagrad", "fedadam", "fedyogi"}
+    named = {
+        "fedavg",
+        "fedprox",
+        "scaffold",
+        "fednova",
+        "fednag",
+        "fedadagrad",
+        "fedadam",
+        "fedyogi",
+    }
     assert named <= set(SUMMABLE)
 
 
 @pytest.mark.parametrize("selection", ["all", {"name": "fraction", "c": 0.5}])
 def test_scaffold_s_c_stays_the_mean_of_the_c_k(selection: Any) -> None:
     """Of all clients: those that never replied have zero."""
-    simulation = simulate(tiny_dataset(), algorithm="scaffold", wire=["sum"], selection=selection, clients=4, rounds=4)
+    simulation = simulate(
+        tiny_dataset(), algorithm="scaffold", wire=["sum"], selection=selection, clients=4, rounds=4
+    )
     assert control_gap(simulation) < 1e-12
 
 
@@ -95,7 +110,9 @@ def control_gap(simulation: Any) -> float:
     return float((state.server["c"] - mean).abs().max())
 
 
-@pytest.mark.parametrize("wire", [[Counting()], [Doubled()], [Counting(), Doubled()], [Doubled(), Sum()]])
+@pytest.mark.parametrize(
+    "wire", [[Counting()], [Doubled()], [Counting(), Doubled()], [Doubled(), Sum()]]
+)
 def test_a_stage_that_changes_nothing_leaves_every_bit(wire: list[Stage]) -> None:
     """A memory is no debt: taken for one, SCAFFOLD's c left the mean of the c_k by one in every round."""
     simulation = simulate(tiny_dataset(), algorithm="scaffold", wire=wire, rounds=4)
@@ -104,7 +121,9 @@ def test_a_stage_that_changes_nothing_leaves_every_bit(wire: list[Stage]) -> Non
     for entry in ("x", "c"):
         exact = not wire[-1].summed
         theirs, ours = plain.states[0].server[entry], simulation.states[0].server[entry]
-        torch.testing.assert_close(ours, theirs, rtol=0 if exact else 1e-9, atol=0 if exact else 1e-12)
+        torch.testing.assert_close(
+            ours, theirs, rtol=0 if exact else 1e-9, atol=0 if exact else 1e-12
+        )
 
 
 @dataclass(frozen=True)
@@ -128,7 +147,10 @@ class Forgetful(Stage):
 
 def test_a_stage_that_reads_single_messages_is_refused_before_a_sum() -> None:
     simulate(tiny_dataset(), wire=[Shifted()])
-    with pytest.raises(StudyError, match="Shifted reads messages one by one, and behind sum the server sees their sum"):
+    with pytest.raises(
+        StudyError,
+        match="Shifted reads messages one by one, and behind sum the server sees their sum",
+    ):
         Study(wire=[Shifted(), Sum()])
 
 
@@ -154,7 +176,10 @@ def test_an_attack_that_needs_the_others_without_saying_so_is_told_what_to_decla
             return -others.mean(0).expand_as(mine)
 
     simulate(tiny_dataset(), attackers=Mirror())
-    with pytest.raises(StudyError, match=r"Mirror makes no numbers where it sees nobody else's message.*sees_others"):
+    with pytest.raises(
+        StudyError,
+        match=r"Mirror makes no numbers where it sees nobody else's message.*sees_others",
+    ):
         simulate(tiny_dataset(), attackers=Mirror(), wire=["sum"])
 
 
@@ -204,7 +229,10 @@ def test_behind_a_wire_that_owes_c_stays_the_mean_of_what_arrives_and_will(wire:
         ({"algorithm": "fedplus"}, "fedplus looks at single clients' messages"),
         ({"distillation": 1, "server_samples": 20}, "distillation asks single clients' models"),
         ({"missing": "zero", "dropout": 0.2}, "needs the size of a client that did not reply"),
-        ({"wire": ["sum", "quantise"]}, "wire: sum adds messages up, so nothing can come after it; put it last"),
+        (
+            {"wire": ["sum", "quantise"]},
+            "wire: sum adds messages up, so nothing can come after it; put it last",
+        ),
     ],
 )
 def test_what_needs_single_messages_is_refused_by_name(settings: dict[str, Any], text: str) -> None:
@@ -212,9 +240,13 @@ def test_what_needs_single_messages_is_refused_by_name(settings: dict[str, Any],
         Study(**{"wire": ["sum"], **settings})
 
 
-@pytest.mark.parametrize("name", [name for name, rule in Combiner.known().items() if not rule.linear])
+@pytest.mark.parametrize(
+    "name", [name for name, rule in Combiner.known().items() if not rule.linear]
+)
 def test_every_combiner_that_compares_messages_is_refused(name: str) -> None:
-    with pytest.raises(StudyError, match=f"{name} works on single clients' messages.*use combiner: mean"):
+    with pytest.raises(
+        StudyError, match=f"{name} works on single clients' messages.*use combiner: mean"
+    ):
         Study(wire=["sum"], combiner=name, clients=12, server_samples=20)
 
 
@@ -226,7 +258,8 @@ def test_attackers_that_need_to_see_others_are_refused_and_the_rest_attack(name:
             Study(**settings)
         return
     honest, attacked = (
-        simulate(tiny_dataset(), **{**settings, "attackers": kind}) for kind in ("none", settings["attackers"])
+        simulate(tiny_dataset(), **{**settings, "attackers": kind})
+        for kind in ("none", settings["attackers"])
     )
     assert not torch.equal(honest.states[0].server["x"], attacked.states[0].server["x"])
 
@@ -261,14 +294,20 @@ def test_float_buffers_are_averaged_behind_a_sum() -> None:
             found: torch.Tensor = self.layer(x - self.mean)
             return found
 
-    clear, summed = (simulate(tiny_dataset(), model=Norm(), wire=wire, rounds=3) for wire in ([], ["sum"]))
+    clear, summed = (
+        simulate(tiny_dataset(), model=Norm(), wire=wire, rounds=3) for wire in ([], ["sum"])
+    )
     assert summed.states[0].buffers["mean"].abs().max() > 0
-    torch.testing.assert_close(summed.states[0].buffers, clear.states[0].buffers, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(
+        summed.states[0].buffers, clear.states[0].buffers, rtol=1e-9, atol=1e-12
+    )
 
 
 def test_whole_numbers_among_buffers_are_refused() -> None:
     model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
-    with pytest.raises(StudyError, match=r"the model's buffer 1\.num_batches_tracked counts in whole ones"):
+    with pytest.raises(
+        StudyError, match=r"the model's buffer 1\.num_batches_tracked counts in whole ones"
+    ):
         simulate(tiny_dataset(), model=model, wire=["sum"])
 
 
@@ -285,8 +324,13 @@ class Totalling(Algorithm):
 @pytest.mark.parametrize("weights", ["samples", "uniform"])
 def test_a_plain_sum_that_was_announced_is_there(weights: Any) -> None:
     algorithm = Totalling(weights=weights)
-    clear, summed = (simulate(tiny_dataset(), algorithm=algorithm, wire=wire, **UNEQUAL) for wire in ([], ["sum"]))
-    torch.testing.assert_close(summed.states[0].server["x"], clear.states[0].server["x"], rtol=1e-9, atol=1e-12)
+    clear, summed = (
+        simulate(tiny_dataset(), algorithm=algorithm, wire=wire, **UNEQUAL)
+        for wire in ([], ["sum"])
+    )
+    torch.testing.assert_close(
+        summed.states[0].server["x"], clear.states[0].server["x"], rtol=1e-9, atol=1e-12
+    )
 
 
 def test_one_that_was_not_announced_is_refused() -> None:
@@ -295,7 +339,9 @@ def test_one_that_was_not_announced_is_refused() -> None:
         cohort.total("dx")
 
 
-@pytest.mark.parametrize("name", ["samples", "steps", "weights", "client_losses", "messages", "rows", "choice"])
+@pytest.mark.parametrize(
+    "name", ["samples", "steps", "weights", "client_losses", "messages", "rows", "choice"]
+)
 def test_figures_of_single_clients_are_not_there(name: str) -> None:
     cohort = SummedCohort({}, (0, 1), 2, 2.0)
     with pytest.raises(StudyError, match=f"sees sums only knows no {name} of single clients"):
@@ -317,7 +363,9 @@ def test_a_reply_holds_no_figures_of_its_client() -> None:
 
 def test_sparse_rows_are_sent_in_full_and_counted_so() -> None:
     message = weighted({"dx": torch.ones(1, 1000)}, torch.ones(1, 1), torch.ones(1, 1))
-    assert message_bytes(message, [TopK(0.01), Sum()]) == message_bytes(message, [Sum()]) == 4 * 1002
+    assert (
+        message_bytes(message, [TopK(0.01), Sum()]) == message_bytes(message, [Sum()]) == 4 * 1002
+    )
     assert message_bytes(message, [TopK(0.01)]) < 100
 
 
@@ -331,7 +379,9 @@ def test_means_and_shares_of_sums_are_those_of_rows() -> None:
         rows = a_cohort(message, samples, torch.ones_like(weight), algorithm)
         rows = Cohort(**{**vars(rows), "client_losses": losses, "population": 6, "everyone": 30.0})
         weight = weight if weights == "samples" else torch.ones_like(weight)
-        sums = SummedCohort(Sum().add(weighted(message, weight, losses, ("dx",))), (0, 1, 2), 6, 30.0, weights)
+        sums = SummedCohort(
+            Sum().add(weighted(message, weight, losses, ("dx",))), (0, 1, 2), 6, 30.0, weights
+        )
         torch.testing.assert_close(sums.mean("dx"), rows.mean("dx"))
         torch.testing.assert_close(sums.combine("dx"), rows.combine("dx"))
         torch.testing.assert_close(sums.total("dx"), rows.total("dx"))

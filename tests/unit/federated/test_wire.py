@@ -62,7 +62,10 @@ def test_top_k_sends_the_largest_and_remembers_the_rest(share: float, size: int,
     torch.testing.assert_close(sent["dx"] + memory["dx"], x + owed)
     assert ((sent["dx"] != 0).sum(1) == k).all()
     for row in range(2):
-        assert sent["dx"][row].abs()[sent["dx"][row] != 0].min() >= memory["dx"][row].abs().max() - 1e-12
+        assert (
+            sent["dx"][row].abs()[sent["dx"][row] != 0].min()
+            >= memory["dx"][row].abs().max() - 1e-12
+        )
 
 
 def test_without_error_feedback_the_rest_is_lost() -> None:
@@ -87,18 +90,27 @@ def test_rows_are_independent_of_their_company() -> None:
 def test_bytes_are_those_that_travel() -> None:
     """1,000 single-precision numbers and one column: 4,004 bytes as they are."""
     message = {"dx": torch.zeros(1, 1000), "a": torch.zeros(1, 1)}
-    stages: dict[str, list[Stage]] = {"plain": [], "8": [Quantise(8)], "4": [Quantise(4)], "top": [TopK(0.01)]}
+    stages: dict[str, list[Stage]] = {
+        "plain": [],
+        "8": [Quantise(8)],
+        "4": [Quantise(4)],
+        "top": [TopK(0.01)],
+    }
     stages["both"] = [TopK(0.01), Quantise(8)]
     found = {name: message_bytes(message, each) for name, each in stages.items()}
     assert found["plain"] == 4004
     assert found["8"] == 1000 + 2 * 4 + 4  # two buckets' scales
     assert found["4"] == 500 + 2 * 4 + 4
-    assert found["top"] == math.ceil(10 * (32 + 10) / 8) + 4  # ten numbers, each with a place of 10 bits
+    assert (
+        found["top"] == math.ceil(10 * (32 + 10) / 8) + 4
+    )  # ten numbers, each with a place of 10 bits
     assert found["both"] == math.ceil((10 * (8 + 10) + 2 * 32) / 8) + 4
     assert Load(10, 32, 3).bytes == 41
 
 
-@pytest.mark.parametrize("wire", [["quantise"], [{"name": "top_k", "share": 0.3}], ["top_k", "quantise"]])
+@pytest.mark.parametrize(
+    "wire", [["quantise"], [{"name": "top_k", "share": 0.3}], ["top_k", "quantise"]]
+)
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fednova"])
 def test_a_study_learns_through_the_wire_for_fewer_bytes(wire: Any, algorithm: str) -> None:
     plain, cheap = (simulate(algorithm=algorithm, rounds=30, wire=stages) for stages in ([], wire))
@@ -112,7 +124,9 @@ def test_with_error_feedback_what_was_sent_and_what_is_owed_add_up() -> None:
     """After a round, FedAvg's model and the mean of what the clients still owe are the model without the wire."""
     run: Any = {"rounds": 1, "batch_size": 8, "split": {"name": "quantity_skew", "beta": 2.0}}
     stages = [[{"name": "top_k", "share": share}] for share in (0.2, 1.0)]
-    some, all_, plain = (simulate(tiny_dataset(), wire=wire, **run).states[0] for wire in (*stages, []))
+    some, all_, plain = (
+        simulate(tiny_dataset(), wire=wire, **run).states[0] for wire in (*stages, [])
+    )
     n = torch.tensor([len(part) for part in some.train], dtype=D)[:, None]
     owed = torch.cat([some.wire_memory[k]["0 dx"] for k in range(3)])
     torch.testing.assert_close(some.server["x"] + (n * owed).sum(0) / n.sum(), plain.server["x"])
@@ -129,7 +143,12 @@ def test_a_lost_reply_does_not_touch_the_wires_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"name": "quantise", "bits": 3}, {"name": "top_k", "share": 0}, {"name": "quantise", "bucket": 0}]
+    "wrong",
+    [
+        {"name": "quantise", "bits": 3},
+        {"name": "top_k", "share": 0},
+        {"name": "quantise", "bucket": 0},
+    ],
 )
 def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(StudyError, match="expected"):
@@ -137,17 +156,34 @@ def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "wire", [[{"name": "quantise", "bits": 4}], [{"name": "top_k", "share": 0.2, "error_feedback": False}]]
+    "wire",
+    [[{"name": "quantise", "bits": 4}], [{"name": "top_k", "share": 0.2, "error_feedback": False}]],
 )
-def test_through_a_wire_that_loses_something_c_is_still_the_mean_of_the_control_variates(wire: Any) -> None:
+def test_through_a_wire_that_loses_something_c_is_still_the_mean_of_the_control_variates(
+    wire: Any,
+) -> None:
     split = {"name": "labels_per_party", "labels": 1}
-    run: Any = {"rounds": 8, "clients": 3, "local_epochs": 3, "batch_size": None, "split": split, "wire": wire}
+    run: Any = {
+        "rounds": 8,
+        "clients": 3,
+        "local_epochs": 3,
+        "batch_size": None,
+        "split": split,
+        "wire": wire,
+    }
     state = simulate(tiny_dataset(120), algorithm="scaffold", **run).states[0]
-    torch.testing.assert_close(state.server["c"], torch.cat([state.memory[k]["c"] for k in range(3)]).mean(0))
+    torch.testing.assert_close(
+        state.server["c"], torch.cat([state.memory[k]["c"] for k in range(3)]).mean(0)
+    )
 
 
 def test_with_error_feedback_c_is_the_mean_less_what_is_owed() -> None:
-    run: Any = {"rounds": 8, "clients": 3, "batch_size": 8, "wire": [{"name": "top_k", "share": 0.2}, "quantise"]}
+    run: Any = {
+        "rounds": 8,
+        "clients": 3,
+        "batch_size": 8,
+        "wire": [{"name": "top_k", "share": 0.2}, "quantise"],
+    }
     state = simulate(tiny_dataset(120), algorithm="scaffold", **run).states[0]
     kept = torch.cat([state.memory[k]["c"] - state.wire_memory[k]["0 dc"] for k in range(3)])
     torch.testing.assert_close(state.server["c"], kept.mean(0))
@@ -158,14 +194,24 @@ def test_the_server_s_copy_of_a_personal_model_is_the_model_less_what_is_owed() 
     state = simulate(tiny_dataset(120), algorithm={"name": "fedplus", "mu": 0.1}, **run).states[0]
     for client in range(3):
         owed = state.wire_memory[client]["0 dx"][0]
-        torch.testing.assert_close(state.server["models"][client], state.memory[client]["w"][0] - owed)
+        torch.testing.assert_close(
+            state.server["models"][client], state.memory[client]["w"][0] - owed
+        )
 
 
 def test_quantising_does_not_hide_a_divergence() -> None:
-    run: Any = {"model": "mlp", "optimiser": {"name": "sgd", "lr": 1e300}, "rounds": 3, "wire": ["quantise"]}
+    run: Any = {
+        "model": "mlp",
+        "optimiser": {"name": "sgd", "lr": 1e300},
+        "rounds": 3,
+        "wire": ["quantise"],
+    }
     assert simulate(tiny_dataset(), **run).states[0].status == "diverged"
     multi = {"name": "multi_krum", "f": 1}
-    assert simulate(tiny_dataset(), **{**run, "wire": []}, clients=5, combiner=multi).states[0].status == "diverged"
+    assert (
+        simulate(tiny_dataset(), **{**run, "wire": []}, clients=5, combiner=multi).states[0].status
+        == "diverged"
+    )
 
 
 def test_the_buffers_of_a_model_travel_whole() -> None:
@@ -180,7 +226,12 @@ def test_the_buffers_of_a_model_travel_whole() -> None:
 def test_one_nan_is_not_remembered_for_ever() -> None:
     x = rows(1, 20)
     x[0, 3] = math.nan
-    assert TopK(0.1).client({"dx": x}, {"dx": torch.zeros(1, 20, dtype=D)}, [0])[1]["dx"].isfinite().all()
+    assert (
+        TopK(0.1)
+        .client({"dx": x}, {"dx": torch.zeros(1, 20, dtype=D)}, [0])[1]["dx"]
+        .isfinite()
+        .all()
+    )
 
 
 def test_every_stage_client_and_round_draws_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,16 @@ def count(module: torch.nn.Module) -> int:
 
 def test_the_cnn_has_the_published_sizes() -> None:
     """3->6 k5: 456; 6->16 k5: 2,416; 400-120-84-10: 48,120 + 10,164 + 850. On 28 x 28: 156, 256-120: 30,840."""
-    assert count(Model.build("cnn").make((3, 32, 32), 10)) == 456 + 2416 + 48120 + 10164 + 850 == 62006
+    assert (
+        count(Model.build("cnn").make((3, 32, 32), 10)) == 456 + 2416 + 48120 + 10164 + 850 == 62006
+    )
     assert count(Model.build("cnn").make((1, 28, 28), 10)) == 156 + 2416 + 30840 + 10164 + 850
 
 
 def test_mlp_and_linear_flatten_their_input() -> None:
-    assert Model.build({"name": "mlp", "hidden": [7, 5]}).make((1, 8, 8), 3)(torch.zeros(2, 1, 8, 8)).shape == (2, 3)
+    assert Model.build({"name": "mlp", "hidden": [7, 5]}).make((1, 8, 8), 3)(
+        torch.zeros(2, 1, 8, 8)
+    ).shape == (2, 3)
     assert count(Model.build("linear").make((4,), 3)) == 15
 
 
@@ -27,7 +31,8 @@ def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_generator_al
     one, other, third = (make_module(Model.build("mlp"), (4,), 3, seed) for seed in (1, 1, 2))
     assert torch.equal(before, torch.random.get_rng_state())
     same, different = (
-        [torch.equal(a, b) for a, b in zip(one.parameters(), x.parameters(), strict=True)] for x in (other, third)
+        [torch.equal(a, b) for a, b in zip(one.parameters(), x.parameters(), strict=True)]
+        for x in (other, third)
     )
     assert all(same)
     assert not any(different)
@@ -52,8 +57,16 @@ def test_any_module_comes_by_import_path() -> None:
     [
         ("cnn", (1, 8, 8), "cnn needs pictures of 16 x 16"),
         ({"name": "module", "path": "own_code:Net"}, (5,), "cannot take samples of shape"),
-        ({"name": "module", "path": "own_code:Net", "arguments": {"wide": 3}}, (4,), "cannot be made with"),
-        ({"name": "module", "path": "own_code:make_data"}, (4,), "expected a torch.nn.Module, got tuple"),
+        (
+            {"name": "module", "path": "own_code:Net", "arguments": {"wide": 3}},
+            (4,),
+            "cannot be made with",
+        ),
+        (
+            {"name": "module", "path": "own_code:make_data"},
+            (4,),
+            "expected a torch.nn.Module, got tuple",
+        ),
         ({"name": "module", "path": "own_code:Nets"}, (4,), "cannot import 'own_code:Nets'"),
         ({"name": "module", "path": "torch.nn:Identity"}, (4,), "must give 2 numbers per sample"),
         ({"name": "module"}, (4,), "module needs path"),

@@ -43,14 +43,19 @@ def weights_of(model: Model, seed: int = 0) -> torch.Tensor:
 
 def test_sizes_that_a_constructor_asks_for_are_filled_in() -> None:
     assert make_module(Model.build(Sized), (4,), 3, 0)(torch.zeros(2, 4)).shape == (2, 3)
-    assert make_module(Model.build(Shaped), (1, 8, 8), 10, 0)(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+    assert make_module(Model.build(Shaped), (1, 8, 8), 10, 0)(torch.zeros(2, 1, 8, 8)).shape == (
+        2,
+        10,
+    )
     made = make_module(Model.build(lambda inputs, outputs: nn.Linear(inputs, outputs)), (4,), 1, 0)
     assert made(torch.zeros(2, 4)).shape == (2, 1)
 
 
 def test_arguments_that_are_given_go_before_those_that_are_filled_in() -> None:
     spec = {"name": "module", "path": "own_code:Far", "arguments": {"outputs": 5}}
-    with pytest.raises(StudyError, match=r"it gives \(5,\); a class that has the parameters inputs and outputs"):
+    with pytest.raises(
+        StudyError, match=r"it gives \(5,\); a class that has the parameters inputs and outputs"
+    ):
         make_module(Model.build(spec), (4,), 3, 0)
 
 
@@ -95,15 +100,22 @@ def test_modules_with_other_weights_and_functions_with_other_code_have_other_nam
     assert own.remember(own_code.Net) == "own_code:Net"
 
 
-def test_the_same_object_is_found_again_and_another_sessions_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_object_is_found_again_and_another_sessions_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     module = Sized(4, 3)
     model = Model.build(module)
     spec = model.spec()
     monkeypatch.setattr(own, "OWN", {})
-    with pytest.raises(StudyError, match=r"was given as a Python object, .* pass the same object to a Study first"):
+    with pytest.raises(
+        StudyError, match=r"was given as a Python object, .* pass the same object to a Study first"
+    ):
         make_module(Model.build(spec), (4,), 3, 0)
     Study(**SMALL, model=module)
-    assert torch.equal(weights_of(Model.build(spec)), torch.cat([p.detach().flatten() for p in module.parameters()]))
+    assert torch.equal(
+        weights_of(Model.build(spec)),
+        torch.cat([p.detach().flatten() for p in module.parameters()]),
+    )
 
 
 def test_a_class_of_a_script_is_resumed_by_the_script_and_refused_elsewhere(
@@ -125,7 +137,11 @@ print(results.model(results.best()))
     (tmp_path / "script.py").write_text(script)
     for arguments in ([], ["again"]):
         done = subprocess.run(
-            [sys.executable, "script.py", *arguments], cwd=tmp_path, capture_output=True, text=True, check=True
+            [sys.executable, "script.py", *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert done.stdout.startswith("Net(")
     assert "path: __main__:Net" in (tmp_path / "out" / "study.yaml").read_text()
@@ -160,7 +176,10 @@ def test_objects_of_one_name_are_told_apart() -> None:
         return make
 
     twins = [
-        type("Twin", (nn.Linear,), {"__init__": lambda self: nn.Linear.__init__(self, 4, 3), "W": w}) for w in (1, 2)
+        type(
+            "Twin", (nn.Linear,), {"__init__": lambda self: nn.Linear.__init__(self, 4, 3), "W": w}
+        )
+        for w in (1, 2)
     ]
     for pair in ([local(4), local(64)], [listed([4]), listed([64])], [keyed(4), keyed(64)], twins):
         assert len(Study("o", model=pair, dataset="iris").runs()) == 2
@@ -173,7 +192,9 @@ def test_a_study_keeps_the_class_it_was_given() -> None:
             (nn.Sequential,),
             {
                 "__module__": "nowhere",
-                "__init__": lambda self: nn.Sequential.__init__(self, nn.Linear(4, width), nn.Linear(width, 3)),
+                "__init__": lambda self: nn.Sequential.__init__(
+                    self, nn.Linear(4, width), nn.Linear(width, 3)
+                ),
             },
         )
 
@@ -189,9 +210,13 @@ def test_what_a_module_draws_when_it_is_imported_changes_nothing(
     code = "from torch import nn\nclass Net(nn.Linear):\n  def __init__(self): super().__init__(4, 2)\nnet = Net()\n"
     (tmp_path / "drawing_when_imported.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    first, second = (make_module(Model.build("drawing_when_imported:Net"), (4,), 2, 0) for _ in range(2))
+    first, second = (
+        make_module(Model.build("drawing_when_imported:Net"), (4,), 2, 0) for _ in range(2)
+    )
     assert torch.equal(first.weight, second.weight)  # the first one imported it
     ready = make_module(Model.build("drawing_when_imported:net"), (4,), 2, 0)
     del sys.modules["drawing_when_imported"]
     torch.manual_seed(5)
-    assert torch.equal(ready.weight, make_module(Model.build("drawing_when_imported:net"), (4,), 2, 0).weight)
+    assert torch.equal(
+        ready.weight, make_module(Model.build("drawing_when_imported:net"), (4,), 2, 0).weight
+    )

@@ -34,7 +34,9 @@ def copy_study(results: tacit.Results, folder: Path) -> None:
 
 
 def last_records(results: tacit.Results) -> pd.DataFrame:
-    lines = [json.loads(line) for line in (results.folder / "history.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (results.folder / "history.jsonl").read_text().splitlines()
+    ]
     return pd.DataFrame([line for line in lines if line["round"] == 4]).set_index("run")
 
 
@@ -44,7 +46,11 @@ def test_a_cell_is_the_mean_and_deviation_over_the_seeds(results: tacit.Results)
     last, labels = last_records(results), results.labels
     for row in table["rows"]:
         for cell in row["cells"]:
-            runs = [r for r in labels if results.names[r] == row["name"] and labels[r]["split"] == cell["split"]]
+            runs = [
+                r
+                for r in labels
+                if results.names[r] == row["name"] and labels[r]["split"] == cell["split"]
+            ]
             values = last.loc[runs, "accuracy"]
             assert len(values) == 2
             assert cell["mean"] == f"{values.mean():.4f}"
@@ -53,11 +59,18 @@ def test_a_cell_is_the_mean_and_deviation_over_the_seeds(results: tacit.Results)
 
 def test_the_best_of_each_column_is_bold_and_darkest(results: tacit.Results) -> None:
     page = contents(results)
-    for table, better in ((page["comparison"][0], max), (page["fairness"][1], min)):  # accuracy, spread
+    for table, better in (
+        (page["comparison"][0], max),
+        (page["fairness"][1], min),
+    ):  # accuracy, spread
         for k in range(2):
             column = [row["cells"][k] for row in table["rows"]]
             best = better(float(cell["mean"]) for cell in column)
-            assert all(float(cell["mean"]) == pytest.approx(best, abs=1e-4) for cell in column if cell["best"])
+            assert all(
+                float(cell["mean"]) == pytest.approx(best, abs=1e-4)
+                for cell in column
+                if cell["best"]
+            )
             assert any(cell["best"] for cell in column)
         cells = [cell for row in table["rows"] for cell in row["cells"]]
         assert better(cells, key=lambda cell: float(cell["mean"]))["shade"] == pytest.approx(1)
@@ -66,8 +79,14 @@ def test_the_best_of_each_column_is_bold_and_darkest(results: tacit.Results) -> 
 
 def test_the_reference_is_no_row_but_a_line_of_its_own(results: tacit.Results) -> None:
     page = contents(results)
-    assert [row["name"] for row in page["comparison"][0]["rows"]] == ["fedavg", "fedprox(mu=0.1)", "fedprox(mu=10)"]
-    central = last_records(results)["accuracy"][[run for run in results.runs if results.runs[run].is_reference]]
+    assert [row["name"] for row in page["comparison"][0]["rows"]] == [
+        "fedavg",
+        "fedprox(mu=0.1)",
+        "fedprox(mu=10)",
+    ]
+    central = last_records(results)["accuracy"][
+        [run for run in results.runs if results.runs[run].is_reference]
+    ]
     assert page["reference"] == f"{central.mean():.4f} ± {central.std():.4f}"
     assert "all data in one place" in render(results)
 
@@ -77,7 +96,9 @@ def test_costs_are_means_of_a_method_s_runs(results: tacit.Results) -> None:
     summary = results.summary()
     mine = summary[summary["run"].map(results.names) == "fedavg"]
     assert float(costs["fedavg"]["up"]) == pytest.approx(mine["bytes_up"].mean() / 1e6, rel=1e-2)
-    assert float(costs["fedavg"]["per_mb"]) == pytest.approx(mine["accuracy_per_mb"].mean(), rel=1e-2)
+    assert float(costs["fedavg"]["per_mb"]) == pytest.approx(
+        mine["accuracy_per_mb"].mean(), rel=1e-2
+    )
     assert costs["fedavg"]["rounds"] == "4"
 
 
@@ -89,7 +110,9 @@ def test_comparison_csv_holds_every_table(results: tacit.Results) -> None:
             for method in table.index:
                 for split in table.columns:
                     if not pd.isna(table.loc[method, split]):
-                        assert found.loc[(metric, method, split), statistic] == pytest.approx(table.loc[method, split])
+                        assert found.loc[(metric, method, split), statistic] == pytest.approx(
+                            table.loc[method, split]
+                        )
     assert set(found["seeds"]) == {2}
 
 
@@ -118,16 +141,24 @@ def test_seeds_of_unequal_length_are_thinned_alike(results: tacit.Results, tmp_p
     record = json.loads((results.folder / "history.jsonl").read_text().splitlines()[0])
     runs = [run for run in results.runs if results.names[run] == "fedavg"][:2]
     lengths = dict(zip(runs, (900, 800), strict=True))
-    lines = [{**record, "run": run, "round": k + 1} for run, length in lengths.items() for k in range(length)]
+    lines = [
+        {**record, "run": run, "round": k + 1}
+        for run, length in lengths.items()
+        for k in range(length)
+    ]
     (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     long, short = chart_data(tacit.Results(tmp_path))["curves"]
     assert len(long["round"]) == 400
     assert short["round"] == [round for round in long["round"] if round <= 800]
 
 
-def test_cells_that_are_not_final_say_so_and_are_not_best(results: tacit.Results, tmp_path: Path) -> None:
+def test_cells_that_are_not_final_say_so_and_are_not_best(
+    results: tacit.Results, tmp_path: Path
+) -> None:
     copy_study(results, tmp_path)
-    lines = [json.loads(line) for line in (results.folder / "history.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (results.folder / "history.jsonl").read_text().splitlines()
+    ]
     best = {"accuracy": 1.0, "status": "running"}
     mine = [run for run in results.runs if results.names[run] == "fedprox(mu=10)"]
     kept = [
@@ -147,14 +178,24 @@ def test_cells_that_are_not_final_say_so_and_are_not_best(results: tacit.Results
 
 def test_equal_means_are_equally_good(results: tacit.Results, tmp_path: Path) -> None:
     copy_study(results, tmp_path)
-    scores = {"fedavg": (0.1, 0.2), "fedprox(mu=0.1)": (0.2000001, 0.1), "fedprox(mu=10)": (0.05, 0.05)}
-    lines = [json.loads(line) for line in (results.folder / "history.jsonl").read_text().splitlines()]
+    scores = {
+        "fedavg": (0.1, 0.2),
+        "fedprox(mu=0.1)": (0.2000001, 0.1),
+        "fedprox(mu=10)": (0.05, 0.05),
+    }
+    lines = [
+        json.loads(line) for line in (results.folder / "history.jsonl").read_text().splitlines()
+    ]
     for line in lines:
         seed = results.runs[line["run"]].seed
         line["accuracy"] = scores.get(results.names[line["run"]], (0.5, 0.5))[seed]
     (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     rows = contents(tacit.Results(tmp_path))["comparison"][0]["rows"]
-    assert [[cell["best"] for cell in row["cells"]] for row in rows] == [[True] * 2, [True] * 2, [False] * 2]
+    assert [[cell["best"] for cell in row["cells"]] for row in rows] == [
+        [True] * 2,
+        [True] * 2,
+        [False] * 2,
+    ]
     assert rows[0]["cells"][0]["shade"] == rows[1]["cells"][0]["shade"]
 
 
@@ -167,11 +208,19 @@ def test_curves_count_what_was_sent_so_far(results: tacit.Results) -> None:
     assert summary["bytes_up"] == mine["bytes_up"].sum()
     costs = {row["method"]: row for row in contents(results)["costs"]}
     runs = results.summary()[results.summary()["run"].map(results.names) == "fedavg"]
-    assert float(costs["fedavg"]["each"]) == pytest.approx(1000 * runs["seconds"].mean() / 4, rel=1e-2)
+    assert float(costs["fedavg"]["each"]) == pytest.approx(
+        1000 * runs["seconds"].mean() / 4, rel=1e-2
+    )
 
 
 def test_attackers_are_named_in_the_curves(tmp_path: Path) -> None:
-    study = {**STUDY, "clients": 5, "algorithm": "fedavg", "attackers": {"count": 2, "kind": "sign_flip"}, "seed": 0}
+    study = {
+        **STUDY,
+        "clients": 5,
+        "algorithm": "fedavg",
+        "attackers": {"count": 2, "kind": "sign_flip"},
+        "seed": 0,
+    }
     made = tacit.run({**study, "split": "iid", "centralised": False}, tmp_path / "a")
     lying = [client["client"] for client in made.records[-1]["clients"] if client["attacker"]]
     assert len(lying) == 2
@@ -179,7 +228,12 @@ def test_attackers_are_named_in_the_curves(tmp_path: Path) -> None:
 
 
 def test_the_smallest_error_of_a_regression_is_best(tmp_path: Path) -> None:
-    study = {"dataset": "diabetes", "model": "linear", "rounds": 4, "algorithm": ["fedavg", "fedsgd"]}
+    study = {
+        "dataset": "diabetes",
+        "model": "linear",
+        "rounds": 4,
+        "algorithm": ["fedavg", "fedsgd"],
+    }
     made = tacit.run({**study, "optimiser": {"name": "sgd", "lr": 0.05}}, tmp_path / "a")
     table = next(table for table in contents(made)["comparison"] if table["id"] == "rmse")
     fedavg, fedsgd = (row["cells"][0] for row in table["rows"])
@@ -188,9 +242,13 @@ def test_the_smallest_error_of_a_regression_is_best(tmp_path: Path) -> None:
     assert (fedavg["shade"], fedsgd["shade"]) == (1, 0)
 
 
-def test_one_diverged_seed_empties_the_cell_on_the_page_and_in_the_csv(results: tacit.Results, tmp_path: Path) -> None:
+def test_one_diverged_seed_empties_the_cell_on_the_page_and_in_the_csv(
+    results: tacit.Results, tmp_path: Path
+) -> None:
     copy_study(results, tmp_path)
-    lines = [json.loads(line) for line in (results.folder / "history.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (results.folder / "history.jsonl").read_text().splitlines()
+    ]
     wild = next(run for run in results.runs if results.names[run] == "fedprox(mu=10)")
     for line in lines:
         if line["run"] == wild and line["round"] == 4:
@@ -210,7 +268,9 @@ def test_a_study_that_has_just_begun_has_a_page(results: tacit.Results, tmp_path
     begun = tacit.Results(tmp_path)
     assert "No round is done yet" in render(begun)
     whole = (results.folder / "history.jsonl").read_text()
-    (tmp_path / "history.jsonl").write_text(whole[: len(whole) // 2])  # its last line is half written
+    (tmp_path / "history.jsonl").write_text(
+        whole[: len(whole) // 2]
+    )  # its last line is half written
     half = tacit.Results(tmp_path)
     page = contents(half)
     assert 0 < page["done"] < page["runs"]
@@ -235,20 +295,26 @@ def test_runs_may_begin_in_any_order(results: tacit.Results, tmp_path: Path, cho
     assert tacit.Results(tmp_path).write_report().exists()
 
 
-def test_versions_are_those_of_the_run_and_not_of_the_report(results: tacit.Results, tmp_path: Path) -> None:
+def test_versions_are_those_of_the_run_and_not_of_the_report(
+    results: tacit.Results, tmp_path: Path
+) -> None:
     noted = json.loads((results.folder / "environment.json").read_text())
     assert noted[0]["tacit"] == tacit.__version__
     assert noted[0]["threads"] >= 1
     for path in results.folder.iterdir():
         if path.is_file():
             (tmp_path / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "environment.json").write_text(json.dumps([{**noted[0], "torch": "1.2.3"}, noted[0]]))
+    (tmp_path / "environment.json").write_text(
+        json.dumps([{**noted[0], "torch": "1.2.3"}, noted[0]])
+    )
     page = render(tacit.Results(tmp_path))
     assert re.search(r"Run with tacit .* torch 1\.2\.3", page)
     assert "Resumed with tacit" in page
 
 
-def test_the_page_holds_the_study_as_it_can_be_run_again(results: tacit.Results, tmp_path: Path) -> None:
+def test_the_page_holds_the_study_as_it_can_be_run_again(
+    results: tacit.Results, tmp_path: Path
+) -> None:
     import html
 
     shown = re.search(r'<pre id="study"[^>]*>(.*?)</pre>', render(results), re.DOTALL)
@@ -260,7 +326,10 @@ def test_the_page_holds_the_study_as_it_can_be_run_again(results: tacit.Results,
 
 def test_a_run_that_diverged_has_no_place_in_its_cell(tmp_path: Path) -> None:
     rates = {"name": "sgd", "lr": [0.1, 1e30]}
-    made = tacit.run({**STUDY, "model": "mlp", "optimiser": rates, "algorithm": "fedavg", "seed": 0}, tmp_path / "a")
+    made = tacit.run(
+        {**STUDY, "model": "mlp", "optimiser": rates, "algorithm": "fedavg", "seed": 0},
+        tmp_path / "a",
+    )
     page = contents(made)
     rows = {row["name"]: row["cells"] for row in page["comparison"][0]["rows"]}
     wild = next(name for name in rows if "1e+30" in name)
@@ -277,7 +346,13 @@ def test_small_local_tests_are_pointed_out_but_not_that_there_are_none(tmp_path:
 
 
 def test_the_smallest_local_test_of_all_seeds_is_named(tmp_path: Path) -> None:
-    study = {"dataset": "digits", "model": "linear", "rounds": 1, "split": "quantity_skew", "seed": [0, 1, 2]}
+    study = {
+        "dataset": "digits",
+        "model": "linear",
+        "rounds": 1,
+        "split": "quantity_skew",
+        "seed": [0, 1, 2],
+    }
     results = tacit.run(study, tmp_path / "a")
     sizes = {one.seed: min(sum(row) for row in one.test) for one in results.portraits}
     assert sizes[2] > min(sizes.values())
@@ -286,9 +361,16 @@ def test_the_smallest_local_test_of_all_seeds_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("splits.json", "{"), ("splits.json", "[1]"), ("history.jsonl", "null\n"), ("history.jsonl", "{}\n")],
+    [
+        ("splits.json", "{"),
+        ("splits.json", "[1]"),
+        ("history.jsonl", "null\n"),
+        ("history.jsonl", "{}\n"),
+    ],
 )
-def test_a_damaged_file_is_named_in_one_line(results: tacit.Results, tmp_path: Path, name: str, text: str) -> None:
+def test_a_damaged_file_is_named_in_one_line(
+    results: tacit.Results, tmp_path: Path, name: str, text: str
+) -> None:
     copy_study(results, tmp_path)
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=f"{name} is damaged"):

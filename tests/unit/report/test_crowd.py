@@ -40,14 +40,20 @@ def honest(results: tacit.Results, run: str) -> pd.DataFrame:
     return table[~table["attacker"].astype(bool)]
 
 
-def test_a_crowds_lines_are_the_highest_the_median_and_the_lowest_of_each_round(results: tacit.Results) -> None:
+def test_a_crowds_lines_are_the_highest_the_median_and_the_lowest_of_each_round(
+    results: tacit.Results,
+) -> None:
     data = chart_data(results)
     assert data["crowds"]
     assert len(data["clients"]) == 4  # the centralised reference has no clients of its own
     for one in data["clients"]:
         by_round = honest(results, one["run"]).groupby("round")
         assert one["names"] == ["highest", "median", "lowest"]
-        for kind, field in (("test", "test_accuracy"), ("train", "train_accuracy"), ("test_loss", "test_loss")):
+        for kind, field in (
+            ("test", "test_accuracy"),
+            ("train", "train_accuracy"),
+            ("test_loss", "test_loss"),
+        ):
             for line, rank in zip(one[kind], (max, statistics.median, min), strict=True):
                 assert line == pytest.approx(by_round[field].agg(rank).tolist(), rel=1e-4)
 
@@ -57,20 +63,31 @@ def test_the_fairness_picture_is_of_the_last_cohort_and_says_so(results: tacit.R
         last = honest(results, one["run"]).query("round == 4")
         assert 0 < len(last) < 20
         assert one["last"]["names"] == [str(client) for client in last["client"]]
-        assert [value[0] for value in one["last"]["test"]] == pytest.approx(last["test_accuracy"].tolist(), rel=1e-4)
+        assert [value[0] for value in one["last"]["test"]] == pytest.approx(
+            last["test_accuracy"].tolist(), rel=1e-4
+        )
     page = render(results)
     assert "Of more than 100 clients these are the last round's alone" in " ".join(page.split())
     assert any("are of the last round's" in text for text in contents(results)["cautions"])
 
 
-def test_a_large_cohort_is_shown_in_part(results: tacit.Results, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_cohort_is_shown_in_part(
+    results: tacit.Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(curves, "MOST_DOTS", 3)
     for one in chart_data(results)["clients"]:
         assert len(one["last"]["names"]) == len(one["last"]["test"]) == 3
 
 
 def test_few_clients_are_not_called_a_crowd(tmp_path_factory: pytest.TempPathFactory) -> None:
-    small = {**STUDY, "clients": 20, "attackers": "none", "algorithm": "fedavg", "seed": 0, "rounds": 2}
+    small = {
+        **STUDY,
+        "clients": 20,
+        "attackers": "none",
+        "algorithm": "fedavg",
+        "seed": 0,
+        "rounds": 2,
+    }
     found = tacit.run(small, tmp_path_factory.mktemp("few") / "study")
     data = chart_data(found)
     assert not data["crowds"]
@@ -79,7 +96,14 @@ def test_few_clients_are_not_called_a_crowd(tmp_path_factory: pytest.TempPathFac
 
 
 def test_a_crowd_and_a_few_share_a_page(tmp_path_factory: pytest.TempPathFactory) -> None:
-    both = {**STUDY, "clients": [20, 150], "attackers": "none", "algorithm": "fedavg", "seed": 0, "rounds": 2}
+    both = {
+        **STUDY,
+        "clients": [20, 150],
+        "attackers": "none",
+        "algorithm": "fedavg",
+        "seed": 0,
+        "rounds": 2,
+    }
     found = tacit.run(both, tmp_path_factory.mktemp("both") / "study")
     assert [len(one["names"]) for one in chart_data(found)["clients"]] == [20, 3]
     assert json.dumps(chart_data(found), allow_nan=False)

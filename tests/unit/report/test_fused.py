@@ -10,7 +10,7 @@ from torch import nn
 
 import tacit
 from tacit.core.errors import DataError, StudyError
-from tacit.models.files import read_state, write_state
+from tacit.models.weight_files import read_state, write_state
 
 
 def net(width: int, seed: int = 0, outputs: int = 2) -> nn.Module:
@@ -23,12 +23,16 @@ def test_modules_dicts_and_files_are_fused_alike(tmp_path: Path) -> None:
     files = [tmp_path / f"{k}.pt" for k in range(3)]
     for path, module in zip(files, modules, strict=True):
         torch.save(module.state_dict(), path)
-    first, *others = (tacit.fuse(some) for some in (modules, [one.state_dict() for one in modules], files))
+    first, *others = (
+        tacit.fuse(some) for some in (modules, [one.state_dict() for one in modules], files)
+    )
     assert isinstance(first.model, nn.Module)
     assert first.model(torch.ones(2, 4)).shape == (2, 2)
     assert 5 <= first.widths[0] <= 12
     for other in others:
-        assert all(torch.equal(other.model[key], value) for key, value in first.model.state_dict().items())
+        assert all(
+            torch.equal(other.model[key], value) for key, value in first.model.state_dict().items()
+        )
 
 
 def test_copies_give_the_network_back_but_for_its_shrinkage() -> None:
@@ -94,7 +98,10 @@ def test_class_weights_take_counts() -> None:
         ("a.pt", "expected a list of models to fuse, got str"),
         (None, "expected a list of models to fuse, got NoneType"),
         ([np.array([["a"]])] * 2, "matrices of numbers"),
-        ([net(3), nn.Sequential(*net(3), nn.Linear(2, 2))], "model 1 has 2 hidden layers, and model 0 has 1"),
+        (
+            [net(3), nn.Sequential(*net(3), nn.Linear(2, 2))],
+            "model 1 has 2 hidden layers, and model 0 has 1",
+        ),
         ([net(3), nn.Conv2d(1, 2, 3)], "model 1: neurons are matched in dense layers alone"),
         ([np.eye(2), np.eye(3)], "same dimension"),
         ([np.eye(2), np.full((2, 2), np.nan)], "finite"),
@@ -107,7 +114,9 @@ def test_what_cannot_be_fused_is_refused(models: list[object], said: str) -> Non
 
 def test_vectors_are_matched_by_spahm() -> None:
     for method in ("average", "pfnm"):
-        with pytest.raises(StudyError, match=f"{method} fuses networks; vectors and mixtures are matched by spahm"):
+        with pytest.raises(
+            StudyError, match=f"{method} fuses networks; vectors and mixtures are matched by spahm"
+        ):
             tacit.fuse([np.eye(2), np.eye(2)], method)
     with pytest.raises(StudyError, match="without counts"):
         tacit.fuse([np.eye(2), np.eye(2)], counts=[1, 1])
@@ -116,7 +125,9 @@ def test_vectors_are_matched_by_spahm() -> None:
 def test_vectors_may_be_tensors_or_tables() -> None:
     wanted = tacit.fuse([np.eye(3), np.eye(3) + 0.01]).model
     assert tacit.fuse([torch.eye(3), torch.eye(3) + 0.01]).model == pytest.approx(wanted, abs=1e-6)
-    assert tacit.fuse([pd.DataFrame(np.eye(3)), pd.DataFrame(np.eye(3) + 0.01)]).model == pytest.approx(wanted)
+    assert tacit.fuse(
+        [pd.DataFrame(np.eye(3)), pd.DataFrame(np.eye(3) + 0.01)]
+    ).model == pytest.approx(wanted)
 
 
 def test_counts_that_nothing_is_made_of_are_refused() -> None:
@@ -133,7 +144,9 @@ def test_copies_of_a_regression_give_it_back() -> None:
 
 def test_fused_weights_lie_in_one_piece() -> None:
     fused = tacit.fuse([net(3), net(4, 1)]).model
-    assert len(nn.utils.parameters_to_vector(fused.parameters())) == sum(p.numel() for p in fused.parameters())
+    assert len(nn.utils.parameters_to_vector(fused.parameters())) == sum(
+        p.numel() for p in fused.parameters()
+    )
 
 
 def test_safetensors_whose_order_cannot_be_told_are_refused(tmp_path: Path) -> None:
@@ -141,7 +154,9 @@ def test_safetensors_whose_order_cannot_be_told_are_refused(tmp_path: Path) -> N
         sizes = [4, *[width] * (len(names) - 1), 2]
         layers = {name: nn.Linear(*sizes[k : k + 2]) for k, name in enumerate(names)}
         state = {
-            f"{name}.{part}": value for name, layer in layers.items() for part, value in layer.state_dict().items()
+            f"{name}.{part}": value
+            for name, layer in layers.items()
+            for part, value in layer.state_dict().items()
         }
         path = tmp_path / f"{'-'.join(names)}-{width}.safetensors"
         write_state(path, state)

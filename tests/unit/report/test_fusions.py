@@ -52,8 +52,14 @@ def test_scores_are_those_of_the_history(results: tacit.Results) -> None:
     assert list(dict.fromkeys(name for _, name in rows)) == names
     for (split, name), row in rows.items():
         method = row["method"] or "pfnm"  # a line that belongs to none is the same for all
-        runs = [run for run, own in results.labels.items() if (own["split"], own["algorithm"]) == (split, method)]
-        key = {"naive average": "average_accuracy", "ensemble": "ensemble_accuracy"}.get(name, "accuracy")
+        runs = [
+            run
+            for run, own in results.labels.items()
+            if (own["split"], own["algorithm"]) == (split, method)
+        ]
+        key = {"naive average": "average_accuracy", "ensemble": "ensemble_accuracy"}.get(
+            name, "accuracy"
+        )
         wanted = [lines[run][key] for run in runs]
         if name == "local networks":
             wanted = [value for run in runs for value in lines[run]["fusion"]["alone"]]
@@ -89,7 +95,12 @@ def test_a_study_without_a_fusion_has_no_section(tmp_path: Path) -> None:
 
 def test_a_method_without_a_fusion_may_stand_beside_one(tmp_path: Path) -> None:
     study = tacit.run({**ONE, "fusion": {"grid": [None, "pfnm"]}}, tmp_path / "a", on_event=ignore)
-    assert [row["name"] for row in score_rows(study)] == ["local networks", "naive average", "pfnm", "ensemble"]
+    assert [row["name"] for row in score_rows(study)] == [
+        "local networks",
+        "naive average",
+        "pfnm",
+        "ensemble",
+    ]
 
 
 def test_after_several_rounds_each_method_has_its_own_baselines(tmp_path: Path) -> None:
@@ -97,7 +108,9 @@ def test_after_several_rounds_each_method_has_its_own_baselines(tmp_path: Path) 
     rows = {row["name"]: row["method"] for row in score_rows(study)}
     assert rows["pfnm: local networks"] == rows["pfnm"] == "pfnm"
     times = study.frame().groupby("algorithm")["matching_seconds"].sum()
-    assert {row["method"]: row["seconds"] for row in width_rows(study)} == pytest.approx(times.to_dict())
+    assert {row["method"]: row["seconds"] for row in width_rows(study)} == pytest.approx(
+        times.to_dict()
+    )
 
 
 def test_networks_of_different_widths_have_no_average(tmp_path: Path) -> None:
@@ -111,13 +124,22 @@ def test_networks_of_different_widths_have_no_average(tmp_path: Path) -> None:
 def test_every_hidden_layer_is_told(tmp_path: Path) -> None:
     study = tacit.run({**ONE, "model": {"name": "mlp", "hidden": [6, 4]}}, tmp_path / "a")
     (row,), (one,) = width_rows(study), (fusion_data(study) or {})["matchings"]
-    assert [layer["local"] for layer in row["layers"]] == [layer["local"] for layer in one["layers"]] == [18, 12]
+    assert (
+        [layer["local"] for layer in row["layers"]]
+        == [layer["local"] for layer in one["layers"]]
+        == [18, 12]
+    )
     assert len(pictures(study)["matching"]().axes) == 2
 
 
 def test_a_regression_is_told_by_r2(tmp_path: Path) -> None:
     study = tacit.run({**ONE, "dataset": "diabetes"}, tmp_path / "a")
-    assert [row["name"] for row in score_rows(study)] == ["local networks", "naive average", "pfnm", "ensemble"]
+    assert [row["name"] for row in score_rows(study)] == [
+        "local networks",
+        "naive average",
+        "pfnm",
+        "ensemble",
+    ]
     assert pictures(study)["fusion"]().axes[0].get_xlabel() == "global test R²"
     assert "averages their predictions" in render(study)
 
@@ -136,8 +158,18 @@ def test_a_study_that_is_going_has_no_matching_yet(tmp_path: Path) -> None:
 
 def test_a_run_that_diverged_is_left_out(results: tacit.Results, tmp_path: Path) -> None:
     lines = read_lines(results.folder / "history.jsonl")
-    extra = ("fusion", "width", "local_width", "alone_accuracy", "average_accuracy", "ensemble_accuracy")
-    broken = {k: v for k, v in lines[0].items() if k not in extra} | {"accuracy": None, "status": "diverged"}
+    extra = (
+        "fusion",
+        "width",
+        "local_width",
+        "alone_accuracy",
+        "average_accuracy",
+        "ensemble_accuracy",
+    )
+    broken = {k: v for k, v in lines[0].items() if k not in extra} | {
+        "accuracy": None,
+        "status": "diverged",
+    }
     study = keep(results, tmp_path, [broken, *lines[1:]])
     assert len((fusion_data(study) or {})["matchings"]) == len(lines) - 1
     assert "NaN" not in render(study)
@@ -146,7 +178,9 @@ def test_a_run_that_diverged_is_left_out(results: tacit.Results, tmp_path: Path)
 
 def test_pictures_are_written_like_the_others(results: tacit.Results) -> None:
     written = {path.name for path in write_figures(results)}
-    assert {f"{name}.{kind}" for name in ("fusion", "widths", "matching") for kind in ("svg", "png")} <= written
+    assert {
+        f"{name}.{kind}" for name in ("fusion", "widths", "matching") for kind in ("svg", "png")
+    } <= written
 
 
 def test_a_drawing_has_a_panel_per_layer_and_lines_per_client() -> None:
@@ -161,7 +195,9 @@ def test_a_drawing_has_a_panel_per_layer_and_lines_per_client() -> None:
     assert {"north", "south", "1", "2"} <= {text.get_text() for text in figure.axes[0].texts}
 
 
-def test_what_is_too_large_to_draw_is_counted(results: tacit.Results, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_too_large_to_draw_is_counted(
+    results: tacit.Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(fusions, "MOST_NEURONS", 17)
     for one in (fusion_data(results) or {})["matchings"]:
         (layer,) = one["layers"]

@@ -24,7 +24,9 @@ def headings(text: str) -> list[str]:
     return re.findall(r"<h[23][^>]*>(.*?)</h[23]>", text)
 
 
-def test_personal_and_central_accuracy_are_shown_where_clients_have_their_own_models(tmp_path: Path) -> None:
+def test_personal_and_central_accuracy_are_shown_where_clients_have_their_own_models(
+    tmp_path: Path,
+) -> None:
     results, text = page(tmp_path / "a", algorithm=["fedavg", "fedplus"])
     assert any("each with the model it uses" in title for title in headings(text))
     assert any("all with the global model" in title for title in headings(text))
@@ -38,7 +40,9 @@ def test_personal_and_central_accuracy_are_shown_where_clients_have_their_own_mo
 def test_backdoor_success_stands_beside_accuracy_and_the_lowest_is_best(tmp_path: Path) -> None:
     attack = {"kind": "backdoor", "target": 2, "value": 2.0, "boost": 5}
     rate = {"name": "sgd", "lr": 0.1}
-    results, text = page(tmp_path / "a", attackers=attack, combiner=["mean", "median"], optimiser=rate, rounds=8)
+    results, text = page(
+        tmp_path / "a", attackers=attack, combiner=["mean", "median"], optimiser=rate, rounds=8
+    )
     assert {"Global test accuracy after the last round", "Backdoor success"} <= set(headings(text))
     table = results.table("backdoor")
     part = text.split(">Backdoor success<")[1]
@@ -66,7 +70,10 @@ def test_a_method_that_sends_nothing_has_a_report_too(tmp_path: Path) -> None:
     results, text = page(tmp_path / "a", algorithm="local")
     assert results.summary()["bytes_up"].iloc[0] == 0
     assert '"mb": [0.0, 0.0, 0.0]' in text
-    assert [path.name for path in plots.write_figures(results) if path.stem == "cost"] == ["cost.svg", "cost.png"]
+    assert [path.name for path in plots.write_figures(results) if path.stem == "cost"] == [
+        "cost.svg",
+        "cost.png",
+    ]
 
 
 def test_a_loss_that_explodes_does_not_flatten_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,12 +82,16 @@ def test_a_loss_that_explodes_does_not_flatten_the_others(monkeypatch: pytest.Mo
     for last in (2.0, 1e9):
         losses = [2.0, 1.5, 1.0, 2.0, 1.5, last]
         names = ["calm"] * 3 + ["wild"] * 3
-        rounds = pd.DataFrame({"algorithm": names, "split": "iid", "round": [1, 2, 3] * 2, "loss": losses})
+        rounds = pd.DataFrame(
+            {"algorithm": names, "split": "iid", "round": [1, 2, 3] * 2, "loss": losses}
+        )
         plots.draw_rounds(rounds, "loss", ylabel="loss")
     assert axes == ["y"]
 
 
 def test_attacks_are_the_columns_where_only_they_vary(tmp_path: Path) -> None:
-    results, text = page(tmp_path / "a", attackers=["none", {"kind": "sign_flip"}], combiner=["mean", "median"])
+    results, text = page(
+        tmp_path / "a", attackers=["none", {"kind": "sign_flip"}], combiner=["mean", "median"]
+    )
     assert list(results.table().columns) == ["none", "sign_flip"]
     assert '<th scope="col" data-split="sign_flip">sign_flip</th>' in text

@@ -17,11 +17,19 @@ from tacit.report.splits import Splits
 from tacit.study.portrait import DRAWN
 from tacit.study.study import Study
 
-SETTINGS = {"dataset": "digits", "clients": 3, "split": ["iid", {"name": "feature_noise", "sigma": 0.6}], "rounds": 1}
+SETTINGS = {
+    "dataset": "digits",
+    "clients": 3,
+    "split": ["iid", {"name": "feature_noise", "sigma": 0.6}],
+    "rounds": 1,
+}
 
 
 def test_counts_are_those_of_the_division_that_is_trained_on(tmp_path: Path) -> None:
-    study = Study("drawn", **{**SETTINGS, "split": {"name": "labels_per_party", "labels": [2, 3, 5]}, "seed": 4})
+    study = Study(
+        "drawn",
+        **{**SETTINGS, "split": {"name": "labels_per_party", "labels": [2, 3, 5]}, "seed": 4},
+    )
     run = study.runs()[0]
     data = run.dataset.load()
     partition = divide(data.y.numpy(), run.split, 3, 4, local_test=run.local_test)
@@ -40,9 +48,17 @@ def test_noise_levels_are_told(tmp_path: Path) -> None:
     assert splits.portraits[1].noise == pytest.approx((0.2, 0.4, 0.6))
     files = splits.write(tmp_path)
     names = {path.name for path in files}
-    assert {"splits.csv", "splits.svg", "splits.png", "examples-iid.png", "examples-feature_noise.svg"} <= names
+    assert {
+        "splits.csv",
+        "splits.svg",
+        "splits.png",
+        "examples-iid.png",
+        "examples-feature_noise.svg",
+    } <= names
     frame = pd.read_csv(tmp_path / "splits.csv")
-    assert frame["train"].sum() + frame["local_test"].sum() == 2 * len(Study("a").runs()[0].dataset.load().y)
+    assert frame["train"].sum() + frame["local_test"].sum() == 2 * len(
+        Study("a").runs()[0].dataset.load().y
+    )
     assert "noise 0.6" in (tmp_path / "examples-feature_noise.svg").read_text()
 
 
@@ -85,5 +101,7 @@ def test_results_plot_what_they_have(tmp_path: Path) -> None:
     results = tacit.run({"dataset": "iris", "model": "linear", "rounds": 2}, tmp_path / "a")
     for kind in (None, "accuracy", "loss", "cost", "clients", "comparison", "splits"):
         assert results.plot(kind)._repr_png_().startswith(b"\x89PNG")
-    with pytest.raises(StudyError, match="there is no picture 'acuracy' of these results; did you mean accuracy"):
+    with pytest.raises(
+        StudyError, match="there is no picture 'acuracy' of these results; did you mean accuracy"
+    ):
         results.plot("acuracy")

@@ -10,7 +10,7 @@ import torch
 from playground import FAST, simulate, tiny_dataset
 
 from tacit.core.rows import join, pick
-from tacit.rounds.client import Finished, plan_batches, take_part
+from tacit.rounds.client import Finished, draw_batches, take_part
 from tacit.rounds.server import broadcast
 from tacit.simulation.kinds.horizontal import Simulation
 from tacit.study.kinds.horizontal import HorizontalRun
@@ -19,8 +19,14 @@ from tacit.study.study import Study
 CASES: dict[str, dict[str, Any]] = {
     "fedavg": {},
     "fednova": {"algorithm": "fednova"},
-    "scaffold, I": {"algorithm": {"name": "scaffold", "option": "I"}, "model": {"name": "mlp", "hidden": [16]}},
-    "scaffold, II": {"algorithm": "scaffold", "wire": [{"name": "top_k", "share": 0.2}, "quantise"]},
+    "scaffold, I": {
+        "algorithm": {"name": "scaffold", "option": "I"},
+        "model": {"name": "mlp", "hidden": [16]},
+    },
+    "scaffold, II": {
+        "algorithm": "scaffold",
+        "wire": [{"name": "top_k", "share": 0.2}, "quantise"],
+    },
     "sums": {"algorithm": "scaffold", "wire": ["sum"]},
     "poisson": {"sampling": "poisson", "batch_size": 3},
     "batch norm and dropout": {
@@ -36,18 +42,26 @@ def played(simulation: Simulation, clients: list[int]) -> list[Finished]:
     """The second round of these clients, in one call."""
     state, trainer = simulation.states[0], simulation.trainer
     run = state.run
-    seats = [replace(state.seat(client), memory=state.recall(client)) for client in clients]
+    seats = [replace(state.participant(client), memory=state.recall(client)) for client in clients]
     sent = join([broadcast(run, state.server, client) for client in clients])
     buffers = join([pick(state.buffers, None) for _ in clients])
-    batches = [plan_batches(run, client, state.round, state.train[client], trainer) for client in clients]
+    batches = [
+        draw_batches(run, client, state.round, state.train[client], trainer) for client in clients
+    ]
     finished = take_part(seats, sent, batches, trainer, buffers)
     return [one for one in finished if one is not None]
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-def test_clients_in_one_call_are_what_each_is_alone_to_the_bit(case: str, dtype: torch.dtype) -> None:
-    uneven = {"split": {"name": "quantity_skew", "beta": 2.0}, "local_epochs": [1, 4, 2, 1, 3], "batch_size": 7}
+def test_clients_in_one_call_are_what_each_is_alone_to_the_bit(
+    case: str, dtype: torch.dtype
+) -> None:
+    uneven = {
+        "split": {"name": "quantity_skew", "beta": 2.0},
+        "local_epochs": [1, 4, 2, 1, 3],
+        "batch_size": 7,
+    }
     run = Study(**{**FAST, "clients": 5, **uneven, **CASES[case]}).runs()[0]
     assert isinstance(run, HorizontalRun)
     data = run.dataset.load()

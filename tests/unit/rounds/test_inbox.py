@@ -28,12 +28,19 @@ def test_messages_come_out_as_they_went_in(most: int | None) -> None:
 def test_rows_of_one_matrix_are_not_copied() -> None:
     inbox = Inbox(5)
     messages = [inbox.take(a_message(k)) for k in range(3)]
-    assert stacked([message["dx"] for message in messages]).data_ptr() == inbox.matrices["dx"].data_ptr()
+    assert (
+        stacked([message["dx"] for message in messages]).data_ptr()
+        == inbox.matrices["dx"].data_ptr()
+    )
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.booleans(), st.integers(0, 4))
 def test_stacking_is_concatenation(places: list[int], across: bool, width: int) -> None:
-    matrix = torch.arange(6 * 2 * width).view(2 * width, 6).T if across else torch.arange(6 * width).view(6, width)
+    matrix = (
+        torch.arange(6 * 2 * width).view(2 * width, 6).T
+        if across
+        else torch.arange(6 * width).view(6, width)
+    )
     rows = [matrix[k : k + 1] for k in places]
     assert torch.equal(stacked(rows), torch.cat(rows))
 

@@ -66,7 +66,9 @@ def assert_equal_states(one: RunState, other: RunState) -> None:
     ],
     ids=str,
 )
-def test_memories_in_a_file_give_the_same_bits(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memories_in_a_file_give_the_same_bits(
+    how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = {**CROWD, "rounds": 8, **how}
     held = simulate(tiny_dataset(120), **study)
     monkeypatch.setattr(memories, "IN_MEMORY", 0)
@@ -89,11 +91,19 @@ def test_small_memories_stay_in_memory_and_large_ones_do_not() -> None:
     rows = {"c": torch.zeros(1, 4810)}
     assert not Shelf(100, None, CPU).is_needed(rows)
     assert Shelf(10_000, None, CPU).is_needed(rows)
-    assert Shelf(100_000, None, CPU).is_needed({"c": torch.zeros(1, 1)})  # so many entries are a burden by themselves
+    assert Shelf(100_000, None, CPU).is_needed(
+        {"c": torch.zeros(1, 1)}
+    )  # so many entries are a burden by themselves
 
 
-@given(actions=st.lists(st.sampled_from(["play", "play", "write", "save", "know", "crash"]), max_size=25))
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    actions=st.lists(
+        st.sampled_from(["play", "play", "write", "save", "know", "crash"]), max_size=25
+    )
+)
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_whatever_is_stopped_when_the_next_rounds_are_the_same(
     tmp_path_factory: pytest.TempPathFactory, actions: list[str], tiny_limit: None
 ) -> None:
@@ -135,7 +145,9 @@ def test_slots_are_used_again(tmp_path: Path, tiny_limit: None, durable: bool) -
     assert max(sizes[-1]) <= 12 + 2 * 4  # every client's, and the last two rounds'
 
 
-def test_without_a_checkpoint_nothing_that_the_last_one_needs_is_written_over(tmp_path: Path, tiny_limit: None) -> None:
+def test_without_a_checkpoint_nothing_that_the_last_one_needs_is_written_over(
+    tmp_path: Path, tiny_limit: None
+) -> None:
     engine = an_engine(tmp_path / "memories")
     for _ in range(3):
         list(engine.play_round())
@@ -176,7 +188,9 @@ def test_a_checkpoint_holds_a_map_and_no_rows(tmp_path: Path, tiny_limit: None) 
     assert len(saved["memory"]["slots"]) == 12
 
 
-def test_a_whole_state_travels_without_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_state_travels_without_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(memories, "IN_MEMORY", 0)
     engine = an_engine(tmp_path / "here")
     for _ in range(3):
@@ -202,11 +216,15 @@ def test_lost_files_are_named(tmp_path: Path, tiny_limit: None) -> None:
     saved = engine.saved()
     with pytest.raises(DataError, match="resume it there"):
         restore(an_engine(None), saved)
-    with pytest.raises(DataError, match=r"one-memory\.bin has lost clients' memories since the checkpoint"):
+    with pytest.raises(
+        DataError, match=r"one-memory\.bin has lost clients' memories since the checkpoint"
+    ):
         restore(an_engine(tmp_path / "elsewhere"), saved)
     path = tmp_path / "memories" / "one-memory.bin"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(DataError, match=r"one-memory\.bin has lost clients' memories since the checkpoint"):
+    with pytest.raises(
+        DataError, match=r"one-memory\.bin has lost clients' memories since the checkpoint"
+    ):
         restore(an_engine(tmp_path / "memories"), saved)
 
 
@@ -230,14 +248,22 @@ def test_a_stopped_study_with_filed_memories_resumes_to_the_same_bits(
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int16, torch.bool]
 
 
-@given(st.lists(st.tuples(st.sampled_from(DTYPES), st.integers(1, 9)), min_size=1, max_size=4), st.integers(0, 9))
+@given(
+    st.lists(st.tuples(st.sampled_from(DTYPES), st.integers(1, 9)), min_size=1, max_size=4),
+    st.integers(0, 9),
+)
 @settings(deadline=None)
 def test_every_type_comes_back_as_it_was(entries: list[tuple[torch.dtype, int]], seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     kinds = {str(k): kind for k, (kind, _) in enumerate(entries)}
-    rows = {str(k): (9 * torch.rand(1, n, generator=draw)).to(kind) for k, (kind, n) in enumerate(entries)}
+    rows = {
+        str(k): (9 * torch.rand(1, n, generator=draw)).to(kind)
+        for k, (kind, n) in enumerate(entries)
+    }
     file = Slots(Entry.all_of(rows), None)
-    slots = [file.write({name: (x * k).to(kinds[name]) for name, x in rows.items()}) for k in range(3)]
+    slots = [
+        file.write({name: (x * k).to(kinds[name]) for name, x in rows.items()}) for k in range(3)
+    ]
     assert slots == [0, 1, 2]
     for k in range(3):
         found = file.read(k)
@@ -275,6 +301,8 @@ def test_the_order_of_a_memorys_entries_does_not_matter() -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk_is_named() -> None:
     store = Stored.new({"c": torch.ones(1, 4)}, Shelf(3, Path("/dev/full"), CPU))
-    with pytest.raises(DataError, match=r"cannot write the clients' memories to /dev/full: No space left") as caught:
+    with pytest.raises(
+        DataError, match=r"cannot write the clients' memories to /dev/full: No space left"
+    ) as caught:
         store.updated({0: {"c": torch.ones(1, 4)}})
     assert "\n" not in str(caught.value)

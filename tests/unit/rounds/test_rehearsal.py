@@ -27,7 +27,14 @@ METHODS: dict[str, dict[str, Any]] = {
     "scaffold and top_k": {"algorithm": "scaffold", "wire": [TOP_K, "quantise"]},
     "sums": {"algorithm": "scaffold", "wire": [TOP_K, "sum"]},
 }
-SMALL = {"dataset": "iris", "model": "linear", "clients": 3, "optimiser": SGD, "rounds": 3, "batch_size": 16}
+SMALL = {
+    "dataset": "iris",
+    "model": "linear",
+    "clients": 3,
+    "optimiser": SGD,
+    "rounds": 3,
+    "batch_size": 16,
+}
 NET = {
     "dataset": {"name": "function", "path": "own_code:make_data"},
     "model": {"name": "module", "path": "own_code:Net"},  # BatchNorm and dropout
@@ -53,7 +60,9 @@ def shards_of(simulation: Simulation) -> list[tuple[torch.Tensor, torch.Tensor]]
 def assert_same_state(coordinator: Coordinator, simulation: Simulation) -> None:
     state = simulation.states[0]
     for name, value in state.server.items():
-        assert torch.equal(torch.as_tensor(coordinator.state.server[name]), torch.as_tensor(value)), name
+        assert torch.equal(
+            torch.as_tensor(coordinator.state.server[name]), torch.as_tensor(value)
+        ), name
     for name, value in state.buffers.items():
         assert torch.equal(coordinator.state.buffers[name], value), name
 
@@ -70,7 +79,9 @@ def test_clients_in_processes_of_their_own_end_where_the_simulation_ends() -> No
                 site.take_over(settings, client, *shards[client], outputs)
             coordinator = Coordinator(settings, simulation.shape, outputs, everyone)
             for _ in range(coordinator.run.rounds):
-                replies = [sites[client].ask(coordinator.call(client)) for client in coordinator.chosen]
+                replies = [
+                    sites[client].ask(coordinator.call(client)) for client in coordinator.chosen
+                ]
                 coordinator.close([data for data in replies if data])
             assert_same_state(coordinator, simulation)
 
@@ -171,6 +182,9 @@ def any_of_this_round(coordinator: Coordinator, replies: list[bytes]) -> bool:
 def assert_same_memories(sites: list[Site], simulation: Simulation) -> None:
     state = simulation.states[0]
     for client, site in enumerate(sites):
-        for kept, wanted in ((site.memory.method, state.memory), (site.memory.wire, state.wire_memory)):
+        for kept, wanted in (
+            (site.memory.method, state.memory),
+            (site.memory.wire, state.wire_memory),
+        ):
             for name, rows in wanted.get(client, {}).items():
                 assert torch.equal(kept[name], rows), (client, name)

@@ -38,7 +38,9 @@ def a_round(**settings: Any) -> tuple[HorizontalRun, ServerState, list[Reply]]:
 
 def close(run: HorizontalRun, state: ServerState, replies: list[Reply], **given: Any) -> RoundEnd:
     form = expected_form(run, state)
-    return close_round(run, state, replies, chosen=run.participants(0), form=form, everyone=100.0, **given)
+    return close_round(
+        run, state, replies, chosen=run.participants(0), form=form, everyone=100.0, **given
+    )
 
 
 def saying(**entries: Any) -> Callable[[Reply], Reply]:
@@ -46,7 +48,9 @@ def saying(**entries: Any) -> Callable[[Reply], Reply]:
 
 
 def without(name: str) -> Callable[[Reply], Reply]:
-    return lambda reply: replace(reply, message={key: rows for key, rows in reply.message.items() if key != name})
+    return lambda reply: replace(
+        reply, message={key: rows for key, rows in reply.message.items() if key != name}
+    )
 
 
 def column(name: str, value: Any) -> Callable[[Reply], Reply]:
@@ -58,19 +62,37 @@ def one(value: float) -> Tensor:
 
 
 LIES: dict[str, tuple[Callable[[Reply], Reply], str]] = {
-    "one number for all": (saying(dx=one(5.0)), r"expected dx \(1, 18\) float64, got dx \(1, 1\) float64"),
+    "one number for all": (
+        saying(dx=one(5.0)),
+        r"expected dx \(1, 18\) float64, got dx \(1, 1\) float64",
+    ),
     "two rows": (saying(dx=torch.zeros(2, 18, dtype=torch.float64)), r"got dx \(2, 18\) float64"),
     "another type": (saying(dx=torch.zeros(1, 18, dtype=torch.int64)), r"got dx \(1, 18\) int64"),
     "no tensor": (saying(dx="x"), r"got dx \(str\)"),
     "a number": (saying(dx=torch.tensor(1.0)), r"got dx \(\) float32"),
-    "more than asked": (saying(extra=one(1.0)), r"expected nothing more, got extra \(1, 1\) float64"),
+    "more than asked": (
+        saying(extra=one(1.0)),
+        r"expected nothing more, got extra \(1, 1\) float64",
+    ),
     "nothing": (without("dx"), r"expected dx \(1, 18\) float64, got nothing more"),
     "buffers": (saying(buffers=one(1.0)), r"got buffers \(1, 1\) float64"),
-    "no samples": (column("samples", None), r"expected the column samples \(1, 1\) float64, got nothing more"),
-    "wide samples": (column("samples", torch.ones(1, 3)), r"got the column samples \(1, 3\) float32"),
+    "no samples": (
+        column("samples", None),
+        r"expected the column samples \(1, 1\) float64, got nothing more",
+    ),
+    "wide samples": (
+        column("samples", torch.ones(1, 3)),
+        r"got the column samples \(1, 3\) float32",
+    ),
     "negative samples": (column("samples", one(-1e6)), "expected samples above 0, got -1e"),
-    "no end of samples": (column("samples", one(float("inf"))), "expected samples above 0, got inf"),
-    "no number of samples": (column("samples", one(float("nan"))), "expected samples above 0, got nan"),
+    "no end of samples": (
+        column("samples", one(float("inf"))),
+        "expected samples above 0, got inf",
+    ),
+    "no number of samples": (
+        column("samples", one(float("nan"))),
+        "expected samples above 0, got nan",
+    ),
     "no steps": (column("steps", one(0.0)), "expected steps above 0, got 0"),
     "no loss": (column("loss", None), r"expected the column loss \(1, 1\) float64"),
     "an old round": (column("round", -1), "it is of round 0, and this is round 1"),
@@ -81,7 +103,9 @@ LIES: dict[str, tuple[Callable[[Reply], Reply], str]] = {
 
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("copies", [1, 9])
-def test_a_reply_that_lies_is_refused_and_the_others_count_however_often_it_comes(lie: str, copies: int) -> None:
+def test_a_reply_that_lies_is_refused_and_the_others_count_however_often_it_comes(
+    lie: str, copies: int
+) -> None:
     run, state, honest = a_round()
     lying, why = LIES[lie]
     end = close(run, state, [lying(honest[0])] * copies + honest[1:])
@@ -142,7 +166,9 @@ def test_weights_that_add_up_to_nothing_leave_the_model_as_it_was(weight: float)
 
 @pytest.mark.parametrize("algorithm", sorted(Algorithm.known()))
 @pytest.mark.parametrize("wire", [[], [TOP_K, "quantise"], ["sum"]], ids=str)
-def test_a_server_knows_the_form_of_replies_before_they_come(algorithm: str, wire: list[Any]) -> None:
+def test_a_server_knows_the_form_of_replies_before_they_come(
+    algorithm: str, wire: list[Any]
+) -> None:
     if wire == ["sum"] and Algorithm.known()[algorithm].needs_rows:
         return
     rule = {"optimiser": {"name": "nesterov", "lr": 0.1}} if algorithm == "fednag" else {}

@@ -19,10 +19,10 @@ from tacit.data.datasets import Dataset
 from tacit.data.splits.split import Split
 from tacit.report.html import render
 from tacit.simulation.state import RunState
-from tacit.study import division, tested
+from tacit.study import study_data, tested_clients
 from tacit.study.kinds import horizontal
 from tacit.study.study import Study
-from tacit.study.tested import ALL_TESTED
+from tacit.study.tested_clients import ALL_TESTED
 from tacit.training import evaluation
 
 CROWD: dict[str, Any] = {
@@ -41,7 +41,9 @@ def of_a_crowd(population: int, **settings: Any) -> Any:
     """A study with four samples per client and ten clients per round, played to its end."""
     whole = make_crowd()
     kept = 4 * population
-    data = Dataset("crowd", whole.x[:kept], whole.y[:kept], whole.test_x, whole.test_y, whole.labels)
+    data = Dataset(
+        "crowd", whole.x[:kept], whole.y[:kept], whole.test_x, whole.test_y, whole.labels
+    )
     chosen = {"name": "fraction", "c": 10 / population}
     return simulate(data, **{**CROWD, "clients": population, "selection": chosen, **settings})
 
@@ -52,7 +54,9 @@ def evaluated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     real = evaluation.evaluate
 
-    def counting(module: torch.nn.Module, x: Tensor, y: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+    def counting(
+        module: torch.nn.Module, x: Tensor, y: Tensor, **options: Any
+    ) -> tuple[Tensor, Tensor]:
         sizes.append(len(x))
         return real(module, x, y, **options)
 
@@ -61,18 +65,24 @@ def evaluated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "local", "fedplus"])
-def test_the_population_does_not_change_how_much_is_evaluated(evaluated: list[int], algorithm: str) -> None:
+def test_the_population_does_not_change_how_much_is_evaluated(
+    evaluated: list[int], algorithm: str
+) -> None:
     found = []
     for population in (200, 1000, 5000):
         evaluated.clear()
         of_a_crowd(population, algorithm=algorithm)
         found.append(list(evaluated))
     assert found[0] == found[1] == found[2]
-    assert sum(found[0]) <= 3 * (100 + 2 * 10)  # a round's global test, and ten local ones with one model or with two
+    assert sum(found[0]) <= 3 * (
+        100 + 2 * 10
+    )  # a round's global test, and ten local ones with one model or with two
 
 
 @pytest.mark.parametrize("population", [ALL_TESTED, ALL_TESTED + 1])
-def test_up_to_a_hundred_clients_everybody_is_recorded_and_beyond_those_who_take_part(population: int) -> None:
+def test_up_to_a_hundred_clients_everybody_is_recorded_and_beyond_those_who_take_part(
+    population: int,
+) -> None:
     played = of_a_crowd(population, dropout=0.5)
     for record in played.records:
         chosen = played.states[0].run.participants(record["round"] - 1)
@@ -94,10 +104,12 @@ def test_summary_figures_are_those_of_the_recorded_clients() -> None:
     assert record["spread"] == pytest.approx(np.std(known))
 
 
-def test_a_crowds_own_tests_are_those_that_a_smaller_study_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crowds_own_tests_are_those_that_a_smaller_study_measures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The same study, once with everybody tested: the recorded clients' figures do not depend on who else is."""
     few = of_a_crowd(200, algorithm="fedplus")
-    monkeypatch.setattr(tested, "ALL_TESTED", 200)
+    monkeypatch.setattr(tested_clients, "ALL_TESTED", 200)
     whole = of_a_crowd(200, algorithm="fedplus")
     assert torch.equal(few.states[0].server["x"], whole.states[0].server["x"])
     for mine, theirs in zip(few.records, whole.records, strict=True):
@@ -121,7 +133,12 @@ def test_five_thousand_clients_run_and_are_reported(tmp_path: Path) -> None:
 
 
 def test_own_models_are_kept_of_the_last_round(tmp_path: Path) -> None:
-    settings = {**CROWD, "clients": 120, "selection": {"name": "fraction", "c": 0.1}, "algorithm": "local"}
+    settings = {
+        **CROWD,
+        "clients": 120,
+        "selection": {"name": "fraction", "c": 0.1},
+        "algorithm": "local",
+    }
     results = tacit.run(Study("crowd", **settings), tmp_path / "a")
     run = results.best()
     last = results.runs[run].participants(2)
@@ -129,28 +146,40 @@ def test_own_models_are_kept_of_the_last_round(tmp_path: Path) -> None:
     assert files == sorted([f"{run}.pt", *(f"{run}-client-{client}.pt" for client in last)])
     results.model(run, client=last[0])
     absent = next(client for client in range(120) if client not in last)
-    with pytest.raises(StudyError, match="of more than 100 clients, only those of the last round have files"):
+    with pytest.raises(
+        StudyError, match="of more than 100 clients, only those of the last round have files"
+    ):
         results.model(run, client=absent)
 
 
-def test_fedplus_is_refused_where_its_server_would_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fedplus_is_refused_where_its_server_would_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = Study("crowd", **{**CROWD, "algorithm": "fedplus"})
     size = 2 * 5000 * (6 * 8 + 8 + 8 * 3 + 3) * 4
     monkeypatch.setattr(horizontal, "machine_memory", lambda: size - 1)
-    with pytest.raises(StudyError, match=r"fedplus keeps every client's model on the server: 5,000 of them") as caught:
+    with pytest.raises(
+        StudyError, match=r"fedplus keeps every client's model on the server: 5,000 of them"
+    ) as caught:
         tacit.run(study, tmp_path / "a")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "a").exists()
     for known in (size, None):
         monkeypatch.setattr(horizontal, "machine_memory", lambda known=known: known)
-        assert division.try_out(study.runs()[0], make_crowd())
+        assert study_data.try_out(study.runs()[0], make_crowd())
 
 
-def test_runs_that_divide_the_data_alike_share_the_division(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_that_divide_the_data_alike_share_the_division(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     drawn = []
-    real = division.divide
-    monkeypatch.setattr(division, "divide", lambda *given, **named: drawn.append(1) or real(*given, **named))
-    tacit.Splits(Study("small", **{**FAST, "algorithm": ["fedavg", "scaffold", "local"], "seed": [0, 1]}))
+    real = study_data.divide
+    monkeypatch.setattr(
+        study_data, "divide", lambda *given, **named: drawn.append(1) or real(*given, **named)
+    )
+    tacit.Splits(
+        Study("small", **{**FAST, "algorithm": ["fedavg", "scaffold", "local"], "seed": [0, 1]})
+    )
     assert len(drawn) == 2
     simulate(**{**FAST, "optimiser": [{"name": "sgd", "lr": lr} for lr in (0.1, 0.2, 0.3)]})
     assert len(drawn) == 3
@@ -174,13 +203,13 @@ def test_twenty_thousand_clients_get_every_sample_once(name: str) -> None:
 
 def test_a_cohort_does_not_ask_for_everybodys_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    real = RunState.seat
+    real = RunState.participant
 
     def noting(state: RunState, client: int, *given: Any) -> Any:
         asked.append(client)
         return real(state, client, *given)
 
-    monkeypatch.setattr(RunState, "seat", noting)
+    monkeypatch.setattr(RunState, "participant", noting)
     played = of_a_crowd(2000, algorithm="scaffold")
     chosen = [k for turn in range(3) for k in played.states[0].run.participants(turn)]
     assert asked == chosen

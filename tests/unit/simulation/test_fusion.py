@@ -26,15 +26,15 @@ from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.fusion import Fused, Fusion
 from tacit.report.results import Results
 from tacit.rounds import memories
-from tacit.simulation.baselines import Judge
+from tacit.simulation.fusion_baselines import Judge
 from tacit.simulation.kinds.fusion import FusionSimulation
 from tacit.simulation.metrics import Score
 from tacit.study.checks import cautions
-from tacit.study.division import try_out
 from tacit.study.kinds.fusion import FusionRun
 from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.study.run import Run
 from tacit.study.study import Study
+from tacit.study.study_data import try_out
 
 FUSED: dict[str, Any] = {
     **FAST,
@@ -58,7 +58,9 @@ def networks_of(results: Results, run: str) -> list[Dense]:
     return [Dense.of(results.model(run, client=client).state_dict()) for client in clients]
 
 
-def by_hand(results: Results, run: str, round: int = 1, networks: Any = None, **given: Any) -> Fused:
+def by_hand(
+    results: Results, run: str, round: int = 1, networks: Any = None, **given: Any
+) -> Fused:
     """The fusion of clients' networks, with the draws that the engine has."""
     spec = results.runs[run]
     assert isinstance(spec, FusionRun)
@@ -90,7 +92,9 @@ def history(folder: Path) -> list[dict[str, Any]]:
 def assert_state(state: Any, network: Dense, **tolerance: float) -> None:
     """A saved model has the weights of a network, in single precision."""
     found = Dense.of(state)
-    for mine, theirs in zip((*found.weights, *found.biases), (*network.weights, *network.biases), strict=True):
+    for mine, theirs in zip(
+        (*found.weights, *found.biases), (*network.weights, *network.biases), strict=True
+    ):
         np.testing.assert_allclose(mine, theirs, **({"rtol": 1e-6, "atol": 1e-7} | tolerance))
 
 
@@ -100,7 +104,9 @@ def assert_state(state: Any, network: Dense, **tolerance: float) -> None:
 @pytest.fixture(scope="module", params=["iris", "two layers"])
 def one_shot(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Results:
     model = {"name": "mlp", "hidden": [6] if request.param == "iris" else [5, 4]}
-    study = Study("shot", **{**FUSED, "model": model, "fusion": METHODS, "split": "label_dirichlet"})
+    study = Study(
+        "shot", **{**FUSED, "model": model, "fusion": METHODS, "split": "label_dirichlet"}
+    )
     return tacit.run(study, tmp_path_factory.mktemp("shot") / "a")
 
 
@@ -114,14 +120,18 @@ def test_the_fused_network_is_that_of_the_clients_networks(one_shot: Results, pl
     record = next(line for line in history(one_shot.folder) if line["run"] == run)
     assert record["fusion"]["widths"] == widths
     assert record["width"] == sum(widths)
-    assert record["fusion"]["assignment"] == [[own.tolist() for own in layer] for layer in fused.assignment]
+    assert record["fusion"]["assignment"] == [
+        [own.tolist() for own in layer] for layer in fused.assignment
+    ]
     local = [list(network.widths) for network in networks_of(one_shot, run)]
     assert record["fusion"]["local_widths"] == [list(layer) for layer in zip(*local, strict=True)]
     assert record["local_width"] == sum(map(sum, local))
 
 
 @pytest.mark.parametrize("place", range(len(METHODS)))
-def test_its_figures_and_those_of_the_others_are_those_by_hand(one_shot: Results, place: int) -> None:
+def test_its_figures_and_those_of_the_others_are_those_by_hand(
+    one_shot: Results, place: int
+) -> None:
     run = list(one_shot.labels)[place]
     x, y = test_data(one_shot, run)
     record = next(line for line in history(one_shot.folder) if line["run"] == run)
@@ -140,7 +150,9 @@ def test_its_figures_and_those_of_the_others_are_those_by_hand(one_shot: Results
         for parts in ([one.weights for one in networks], [one.biases for one in networks])
     )
     mean = Dense(weights, biases)
-    assert record["average_accuracy"] == pytest.approx(accuracy(answers(mean, x.double().numpy()), y))
+    assert record["average_accuracy"] == pytest.approx(
+        accuracy(answers(mean, x.double().numpy()), y)
+    )
     together = np.mean([shares(one) for one in each], axis=0)
     assert record["ensemble_accuracy"] == pytest.approx(accuracy(together, y))
 
@@ -156,21 +168,37 @@ def a_constant(*values: float) -> nn.Module:
 def test_an_ensemble_averages_probabilities_and_of_numbers_the_numbers() -> None:
     """One that is very sure is outvoted by two that are fairly sure: 1/3 against 2/3 of 0.88."""
     own = [a_constant(100.0, 0.0), a_constant(0.0, 2.0), a_constant(0.0, 2.0)]
-    found = Judge(Score(), torch.zeros(4, 2), torch.tensor([1, 1, 1, 0])).compare(own[0], own, own[1])
-    assert (found["accuracy"], found["ensemble_accuracy"], found["average_accuracy"]) == (0.25, 0.75, 0.75)
+    found = Judge(Score(), torch.zeros(4, 2), torch.tensor([1, 1, 1, 0])).compare(
+        own[0], own, own[1]
+    )
+    assert (found["accuracy"], found["ensemble_accuracy"], found["average_accuracy"]) == (
+        0.25,
+        0.75,
+        0.75,
+    )
     assert found["alone"] == [0.25, 0.75, 0.75]
     assert found["alone_accuracy"] == pytest.approx(1.75 / 3)
     numbers = [a_constant(1.0), a_constant(5.0)]
-    found = Judge(Score("r2", 4.0, 3.0), torch.zeros(4, 2), torch.full((4,), 2.0)).compare(numbers[0], numbers, None)
+    found = Judge(Score("r2", 4.0, 3.0), torch.zeros(4, 2), torch.full((4,), 2.0)).compare(
+        numbers[0], numbers, None
+    )
     assert (found["loss"], found["r2"], found["rmse"]) == (1.0, 0.75, 3.0)
-    assert (found["ensemble_r2"], found["average_r2"], found["alone"]) == (0.75, None, [0.75, 1 - 9 / 4])
+    assert (found["ensemble_r2"], found["average_r2"], found["alone"]) == (
+        0.75,
+        None,
+        [0.75, 1 - 9 / 4],
+    )
 
 
 def test_all_methods_get_the_same_networks(one_shot: Results) -> None:
     runs = list(one_shot.labels)
     for run in runs[1:]:
-        for mine, theirs in zip(networks_of(one_shot, runs[0]), networks_of(one_shot, run), strict=True):
-            assert all(np.array_equal(*pair) for pair in zip(mine.weights, theirs.weights, strict=True))
+        for mine, theirs in zip(
+            networks_of(one_shot, runs[0]), networks_of(one_shot, run), strict=True
+        ):
+            assert all(
+                np.array_equal(*pair) for pair in zip(mine.weights, theirs.weights, strict=True)
+            )
     table = one_shot.table()
     assert {"local networks", "naive average", "ensemble"} <= set(table.index)
     average = next(run for run in runs if isinstance(one_shot.runs[run].fusion, Average))
@@ -179,7 +207,9 @@ def test_all_methods_get_the_same_networks(one_shot: Results) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 3])
-def test_local_tests_are_those_of_the_fused_network_and_of_the_clients_own(one_shot: Results, place: int) -> None:
+def test_local_tests_are_those_of_the_fused_network_and_of_the_clients_own(
+    one_shot: Results, place: int
+) -> None:
     run = list(one_shot.labels)[place]
     record = next(line for line in history(one_shot.folder) if line["run"] == run)
     data = one_shot.runs[run].dataset.load()
@@ -190,7 +220,9 @@ def test_local_tests_are_those_of_the_fused_network_and_of_the_clients_own(one_s
         assert client["samples"] == len(partition.train[client["client"]])
         x, y = data.x[index].double().numpy(), data.y[index]
         output = torch.tensor(answers(fused, x))
-        assert client["test_loss"] == pytest.approx(nn.functional.cross_entropy(output, y).item(), rel=1e-5)
+        assert client["test_loss"] == pytest.approx(
+            nn.functional.cross_entropy(output, y).item(), rel=1e-5
+        )
         assert client["test_accuracy"] == pytest.approx(accuracy(output, y))
         assert client["alone_accuracy"] == pytest.approx(accuracy(answers(network, x), y))
     tests = [client["test_accuracy"] for client in record["clients"]]
@@ -201,9 +233,13 @@ def test_local_tests_are_those_of_the_fused_network_and_of_the_clients_own(one_s
 def test_clients_that_start_alike_train_as_those_without_fusion(tmp_path: Path) -> None:
     """The networks that are fused are the ones that local training makes."""
     fused = tacit.run({**FUSED, "initial": "same"}, tmp_path / "fused", on_event=ignore)
-    local = tacit.run({**FUSED, "initial": "same", "fusion": None, "algorithm": "local"}, tmp_path / "local")
+    local = tacit.run(
+        {**FUSED, "initial": "same", "fusion": None, "algorithm": "local"}, tmp_path / "local"
+    )
     for client in range(3):
-        mine, theirs = (one.model(next(iter(one.labels)), client=client).state_dict() for one in (fused, local))
+        mine, theirs = (
+            one.model(next(iter(one.labels)), client=client).state_dict() for one in (fused, local)
+        )
         torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
 
 
@@ -212,20 +248,30 @@ def test_clients_that_start_alike_train_as_those_without_fusion(tmp_path: Path) 
 
 def test_clients_go_on_from_their_own_neurons_of_the_fused_network(tmp_path: Path) -> None:
     """With no step to speak of, what they have after the second round is what they were given."""
-    still = {**FUSED, "optimiser": {"name": "sgd", "lr": 1e-30}, "fusion": [{"name": "pfnm", "gamma": 3.0}, "spahm"]}
+    still = {
+        **FUSED,
+        "optimiser": {"name": "sgd", "lr": 1e-30},
+        "fusion": [{"name": "pfnm", "gamma": 3.0}, "spahm"],
+    }
     first = tacit.run({**still, "rounds": 1}, tmp_path / "one")
     second = tacit.run({**still, "rounds": 2}, tmp_path / "two")
     for run in first.labels:
         fused = by_hand(first, run)
-        assert fused.network.widths > (6,)  # not all are matched, so that a part is less than the whole
+        assert fused.network.widths > (
+            6,
+        )  # not all are matched, so that a part is less than the whole
         networks = networks_of(second, run)
         for client, network in enumerate(networks):
-            assert_state(network.state(second.model(run, client=client).state_dict()), fused.part(client))
+            assert_state(
+                network.state(second.model(run, client=client).state_dict()), fused.part(client)
+            )
         again = by_hand(second, run, 2, networks, start=fused.assignment)
         assert_state(second.model(run).state_dict(), again.network, rtol=1e-5, atol=1e-6)
         records = [line for line in history(second.folder) if line["run"] == run]
         assert records[0]["fusion"]["widths"] == list(fused.network.widths)
-        assert records[1]["fusion"]["assignment"] == [[own.tolist() for own in layer] for layer in again.assignment]
+        assert records[1]["fusion"]["assignment"] == [
+            [own.tolist() for own in layer] for layer in again.assignment
+        ]
 
 
 ROUNDS: dict[str, Any] = {
@@ -283,7 +329,9 @@ def test_a_run_that_was_played_beside_others_goes_on_alone(
     if filed:
         monkeypatch.setattr(memories, "IN_MEMORY", 0)
     folder = tmp_path / "memories" if filed else None
-    runs = [(f"run{k}", run) for k, run in enumerate(Study(**{**ROUNDS, "fusion": "pfnm"}).runs()[1:])]
+    runs = [
+        (f"run{k}", run) for k, run in enumerate(Study(**{**ROUNDS, "fusion": "pfnm"}).runs()[1:])
+    ]
     data = runs[0][1].dataset.load()
     together, whole = FusionSimulation(runs, data, folder=folder), FusionSimulation(runs, data)
     for engine in (together, whole):
@@ -295,7 +343,9 @@ def test_a_run_that_was_played_beside_others_goes_on_alone(
         assert timeless(found[0][0]) == expected[place]
 
 
-def test_networks_in_files_give_the_same_bytes(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_networks_in_files_give_the_same_bytes(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(memories, "IN_MEMORY", 0)
     monkeypatch.setattr("tacit.execution.runner.CHECKPOINT_SECONDS", 0.0)
     with pytest.raises(KeyboardInterrupt):
@@ -306,8 +356,12 @@ def test_networks_in_files_give_the_same_bytes(whole: Path, tmp_path: Path, monk
     assert not (tmp_path / "a" / "memories").exists()
 
 
-def test_the_same_study_gives_the_same_bytes_in_one_batch_or_alone(whole: Path, tmp_path: Path) -> None:
-    for place, (run, line) in enumerate(zip(Results(whole).labels, Study(**ROUNDS).runs(), strict=True)):
+def test_the_same_study_gives_the_same_bytes_in_one_batch_or_alone(
+    whole: Path, tmp_path: Path
+) -> None:
+    for place, (run, line) in enumerate(
+        zip(Results(whole).labels, Study(**ROUNDS).runs(), strict=True)
+    ):
         if place % 2 == 0:
             continue
         assert isinstance(line, FusionRun)
@@ -335,17 +389,26 @@ def test_clients_of_different_widths_are_fused(whole: Path) -> None:
 
 
 def test_different_widths_by_hand(tmp_path: Path) -> None:
-    results = tacit.run({**FUSED, "widths": [9, 4, 6], "model": {"name": "mlp", "hidden": [6, 6]}}, tmp_path / "a")
+    results = tacit.run(
+        {**FUSED, "widths": [9, 4, 6], "model": {"name": "mlp", "hidden": [6, 6]}}, tmp_path / "a"
+    )
     run = next(iter(results.labels))
     assert [network.widths for network in networks_of(results, run)] == [(9, 9), (4, 4), (6, 6)]
     assert_state(results.model(run).state_dict(), by_hand(results, run).network)
     x, y = test_data(results, run)
     with torch.no_grad():
-        assert accuracy(results.model(run)(x), y) == pytest.approx(history(tmp_path / "a")[0]["accuracy"])
+        assert accuracy(results.model(run)(x), y) == pytest.approx(
+            history(tmp_path / "a")[0]["accuracy"]
+        )
 
 
 def test_a_regression_is_fused_by_its_numbers(tmp_path: Path) -> None:
-    study = {**FUSED, "dataset": "diabetes", "fusion": ["pfnm", "spahm"], "optimiser": {"name": "sgd", "lr": 0.05}}
+    study = {
+        **FUSED,
+        "dataset": "diabetes",
+        "fusion": ["pfnm", "spahm"],
+        "optimiser": {"name": "sgd", "lr": 0.05},
+    }
     results = tacit.run(study, tmp_path / "a")
     for run, line in zip(results.labels, history(tmp_path / "a"), strict=True):
         x, y = test_data(results, run)
@@ -358,7 +421,9 @@ def test_a_regression_is_fused_by_its_numbers(tmp_path: Path) -> None:
         assert line["r2"] == pytest.approx(r2_score(y, found), rel=1e-4)
         assert line["loss"] == pytest.approx(float(((found - y.numpy()) ** 2).mean()), rel=1e-5)
         assert line["ensemble_r2"] == pytest.approx(r2_score(y, np.mean(each, axis=0)), rel=1e-4)
-        assert line["alone_r2"] == pytest.approx(np.mean([r2_score(y, one) for one in each]), rel=1e-4)
+        assert line["alone_r2"] == pytest.approx(
+            np.mean([r2_score(y, one) for one in each]), rel=1e-4
+        )
 
 
 def test_class_weights_are_refused_where_there_are_no_classes(tmp_path: Path) -> None:
@@ -382,19 +447,27 @@ def test_a_run_that_diverges_is_recorded_and_harms_no_other(tmp_path: Path) -> N
     assert bad[0]["loss"] is bad[0]["accuracy"] is None
     assert (tmp_path / "both" / "report.html").exists()
     assert pd.isna(results.table().loc[results.names[summary["run"][1]]]).all()
-    with pytest.raises(StudyError, match="diverged before there was a fused network; use a smaller learning rate"):
+    with pytest.raises(
+        StudyError, match="diverged before there was a fused network; use a smaller learning rate"
+    ):
         results.model(summary["run"][1])
 
 
 @pytest.mark.parametrize("rate", [30.0, 1e5])
 def test_however_large_the_steps_a_run_ends_in_good_order(tmp_path: Path, rate: float) -> None:
-    settings = {"rounds": 6, "optimiser": {"name": "sgd", "lr": rate}, "model": {"name": "mlp", "hidden": [4, 4]}}
+    settings = {
+        "rounds": 6,
+        "optimiser": {"name": "sgd", "lr": rate},
+        "model": {"name": "mlp", "hidden": [4, 4]},
+    }
     lines = history(tacit.run({**FUSED, **settings}, tmp_path / "a").folder)
     assert all(line["status"] == "running" for line in lines[:-1])
     assert (lines[-1]["loss"] is None) == (lines[-1]["status"] == "diverged")
 
 
-def test_a_run_that_diverges_keeps_its_last_sound_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_diverges_keeps_its_last_sound_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     once = tacit.run(FUSED, tmp_path / "once")
     sound, turns = Judge.compare, iter([1.0, float("nan")])
 
@@ -406,12 +479,17 @@ def test_a_run_that_diverges_keeps_its_last_sound_network(tmp_path: Path, monkey
     results = tacit.run({**FUSED, "rounds": 5}, tmp_path / "a")
     assert [line["status"] for line in history(tmp_path / "a")] == ["running", "diverged"]
     (run,), (first,) = results.labels, once.labels
-    torch.testing.assert_close(results.model(run).state_dict(), once.model(first).state_dict(), rtol=0, atol=0)
+    torch.testing.assert_close(
+        results.model(run).state_dict(), once.model(first).state_dict(), rtol=0, atol=0
+    )
 
 
 def test_patience_stops_a_fusion(tmp_path: Path) -> None:
     optimiser = {"name": "sgd", "lr": 1e-9}  # nothing gets better
-    tacit.run({**FUSED, "rounds": 30, "patience": 2, "optimiser": optimiser, "local_epochs": 1}, tmp_path / "a")
+    tacit.run(
+        {**FUSED, "rounds": 30, "patience": 2, "optimiser": optimiser, "local_epochs": 1},
+        tmp_path / "a",
+    )
     lines = history(tmp_path / "a")
     best = max(range(len(lines)), key=lambda k: (lines[k]["accuracy"], -k))
     assert lines[-1]["status"] == "patience"
@@ -429,7 +507,9 @@ def test_runs_with_other_noise_and_widths_beside_it_change_nothing() -> None:
     ]
     runs = [(str(k), Study(**{**FUSED, **kind}).runs()[0]) for k, kind in enumerate(kinds)]
     for order in (runs, runs[::-1]):
-        together = {record["run"]: record for record, _ in FusionSimulation(order, data).play_round()}
+        together = {
+            record["run"]: record for record, _ in FusionSimulation(order, data).play_round()
+        }
         for id, run in runs:
             ((alone, _),) = FusionSimulation([(id, run)], data).play_round()
             assert {k: v for k, v in together[id].items() if k != "matching_seconds"} == {
@@ -438,20 +518,35 @@ def test_runs_with_other_noise_and_widths_beside_it_change_nothing() -> None:
 
 
 def test_the_average_of_a_regression_counts_clients_by_their_samples(tmp_path: Path) -> None:
-    study = {**FUSED, "dataset": "diabetes", "fusion": "average", "split": {"name": "quantity_skew", "beta": 0.3}}
+    study = {
+        **FUSED,
+        "dataset": "diabetes",
+        "fusion": "average",
+        "split": {"name": "quantity_skew", "beta": 0.3},
+    }
     results = tacit.run(study, tmp_path / "a")
     (run,) = results.labels
-    sizes = np.array([[client["samples"]] for client in history(tmp_path / "a")[0]["clients"]], float)
+    sizes = np.array(
+        [[client["samples"]] for client in history(tmp_path / "a")[0]["clients"]], float
+    )
     assert sizes.max() > 3 * sizes.min()
-    wanted = Average().fuse(networks_of(results, run), np.random.default_rng(0), counts=sizes).network
+    wanted = (
+        Average().fuse(networks_of(results, run), np.random.default_rng(0), counts=sizes).network
+    )
     x, y = test_data(results, run)
     score = r2_score(y, answers(wanted, x.double().numpy())[:, 0])
-    assert results.summary()["r2"][0] == results.summary()["average_r2"][0] == pytest.approx(score, abs=1e-5)
+    assert (
+        results.summary()["r2"][0]
+        == results.summary()["average_r2"][0]
+        == pytest.approx(score, abs=1e-5)
+    )
 
 
 def test_baselines_are_told_apart_by_what_else_varies(tmp_path: Path) -> None:
     rates = [{"name": "sgd", "lr": 0.1}, {"name": "sgd", "lr": 1e30}]
-    results = tacit.run({**FUSED, "fusion": ["pfnm", "spahm"], "optimiser": rates, "seed": [0, 1]}, tmp_path / "a")
+    results = tacit.run(
+        {**FUSED, "fusion": ["pfnm", "spahm"], "optimiser": rates, "seed": [0, 1]}, tmp_path / "a"
+    )
     table = results.table()["iid"]
     assert len(table) == 4 + 3 * 2
     assert table["local networks, optimiser=sgd(lr=0.1)"] > 0.3
@@ -463,11 +558,18 @@ def test_baselines_are_told_apart_by_what_else_varies(tmp_path: Path) -> None:
 
 def test_seconds_of_matching_add_up(tmp_path: Path) -> None:
     results = tacit.run({**FUSED, "rounds": 3}, tmp_path / "a")
-    assert results.summary()["matching_seconds"][0] == pytest.approx(results.frame()["matching_seconds"].sum())
+    assert results.summary()["matching_seconds"][0] == pytest.approx(
+        results.frame()["matching_seconds"].sum()
+    )
 
 
 def test_targets_stop_a_fusion(tmp_path: Path) -> None:
-    study = {**FUSED, "rounds": 30, "target_accuracy": 0.3, "fusion": {"name": "pfnm", "variance": 0.01}}
+    study = {
+        **FUSED,
+        "rounds": 30,
+        "target_accuracy": 0.3,
+        "fusion": {"name": "pfnm", "variance": 0.01},
+    }
     results = tacit.run(study, tmp_path / "a")
     lines = history(tmp_path / "a")
     assert lines[-1]["accuracy"] >= 0.3
@@ -484,20 +586,37 @@ def test_targets_stop_a_fusion(tmp_path: Path) -> None:
 
 
 def test_a_grid_has_one_run_of_a_fusion_whatever_the_algorithm() -> None:
-    study = Study(**{**FUSED, "algorithm": ["fedavg", "fedprox"], "fusion": [None, "pfnm"], "initial": "same"})
+    study = Study(
+        **{**FUSED, "algorithm": ["fedavg", "fedprox"], "fusion": [None, "pfnm"], "initial": "same"}
+    )
     runs = study.runs()
     assert len(runs) == 3
-    assert [run.algorithm.name for run in runs if isinstance(run, HorizontalRun)] == ["fedavg", "fedprox"]
+    assert [run.algorithm.name for run in runs if isinstance(run, HorizontalRun)] == [
+        "fedavg",
+        "fedprox",
+    ]
     assert [run.algorithm.name for run in runs if isinstance(run, FusionRun)] == ["local"]
 
 
 def test_fusions_stand_beside_algorithms_and_a_reference(tmp_path: Path) -> None:
-    study = {**FUSED, "algorithm": ["fedavg", "fedprox"], "fusion": [None, "pfnm"], "centralised": True, "rounds": 2}
-    with pytest.warns(UserWarning, match="fedavg, fedprox averages networks that start from weights of their own"):
+    study = {
+        **FUSED,
+        "algorithm": ["fedavg", "fedprox"],
+        "fusion": [None, "pfnm"],
+        "centralised": True,
+        "rounds": 2,
+    }
+    with pytest.warns(
+        UserWarning, match="fedavg, fedprox averages networks that start from weights of their own"
+    ):
         results = tacit.run(study, tmp_path / "a")
     assert len(results.labels) == 4
     assert (results.summary()["status"] == "finished").all()
-    names = ["fedavg", "pfnm", *(f"pfnm: {name}" for name in ("local networks", "naive average", "ensemble"))]
+    names = [
+        "fedavg",
+        "pfnm",
+        *(f"pfnm: {name}" for name in ("local networks", "naive average", "ensemble")),
+    ]
     assert list(results.table().index) == [*names, "fedprox", "centralised"]
 
 
@@ -532,9 +651,15 @@ def test_what_a_fusion_has_no_use_for_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"fusion": None, "widths": [3, 4, 5], "initial": "same"}, "widths: only a fusion .* set fusion: pfnm, say"),
+        (
+            {"fusion": None, "widths": [3, 4, 5], "initial": "same"},
+            "widths: only a fusion .* set fusion: pfnm, say",
+        ),
         ({"widths": [3, 4, 5], "model": "linear"}, "leave them out with model: linear"),
-        ({"widths": [3, 4]}, r"widths: expected 3 numbers of 1 or more, one for each client, got \[3, 4\]"),
+        (
+            {"widths": [3, 4]},
+            r"widths: expected 3 numbers of 1 or more, one for each client, got \[3, 4\]",
+        ),
         ({"widths": [3, 4, 0]}, "widths: expected 3 numbers of 1 or more, one for each client"),
         ({"fusion": {"name": "pfnm", "variance": 0}}, r"pfnm\.variance: expected a number above 0"),
         ({"fusion": "pfmn"}, "pfnm"),
@@ -554,11 +679,16 @@ def test_studies_that_make_no_sense_are_refused(settings: dict[str, Any], match:
             {"model": "cnn", "dataset": {"name": "function", "path": "own_code:make_pictures"}},
             "cannot fuse cnn: .*dense layers alone",
         ),
-        ({"fusion": "average", "widths": [3, 4, 5]}, "average needs networks of the same widths; leave out widths"),
+        (
+            {"fusion": "average", "widths": [3, 4, 5]},
+            "average needs networks of the same widths; leave out widths",
+        ),
     ],
     ids=["linear", "cnn", "average"],
 )
-def test_networks_that_cannot_be_fused_are_refused(tmp_path: Path, settings: dict[str, Any], match: str) -> None:
+def test_networks_that_cannot_be_fused_are_refused(
+    tmp_path: Path, settings: dict[str, Any], match: str
+) -> None:
     with pytest.raises(StudyError, match=match):
         tacit.run({**FUSED, **settings}, tmp_path / "a")
 
@@ -567,7 +697,9 @@ def test_frozen_layers_are_refused() -> None:
     run = Study(**FUSED).runs()[0]
     module = run.model.make((5,), 3)
     module[1].weight.requires_grad_(False)  # type: ignore[index,union-attr]
-    with pytest.raises(StudyError, match=r"fuses what clients have trained, and 1\.weight is frozen"):
+    with pytest.raises(
+        StudyError, match=r"fuses what clients have trained, and 1\.weight is frozen"
+    ):
         run.check_data(module, tiny_dataset(), [1, 1, 1])
 
 
@@ -575,14 +707,18 @@ def test_frozen_layers_are_refused() -> None:
 def test_a_client_without_samples_is_refused(empty: int) -> None:
     run = Study(**FUSED).runs()[0]
     module, sizes = run.model.make((5,), 3), [0 if client == empty else 5 for client in range(3)]
-    with pytest.raises(StudyError, match=f"client {empty} has no sample to train a network with; use fewer clients"):
+    with pytest.raises(
+        StudyError, match=f"client {empty} has no sample to train a network with; use fewer clients"
+    ):
         run.check_data(module, tiny_dataset(), sizes)
     run.alone(run.model).check_data(module, tiny_dataset(), sizes)
     run.check_data(module, tiny_dataset(), [1, 1, 1])
 
 
 def test_a_common_start_is_cautioned_about() -> None:
-    same, different = (Study(**{**FUSED, "initial": initial}).runs() for initial in ("same", "different"))
+    same, different = (
+        Study(**{**FUSED, "initial": initial}).runs() for initial in ("same", "different")
+    )
     assert any("set initial: different" in text for text in cautions(same))
     assert not any("set initial: different" in text for text in cautions(different))
 

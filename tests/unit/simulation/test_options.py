@@ -53,7 +53,13 @@ def test_stragglers_stay_slow_and_do_their_share() -> None:
 
 def test_variable_work_is_drawn_anew_and_never_nothing() -> None:
     done = steps(
-        simulate(tiny_dataset(600), clients=6, batch_size=4, rounds=6, behaviour={"name": "variable", "share": 1.0})
+        simulate(
+            tiny_dataset(600),
+            clients=6,
+            batch_size=4,
+            rounds=6,
+            behaviour={"name": "variable", "share": 1.0},
+        )
     )
     everyone = [count for record in done for count in record]
     assert min(everyone) >= 1
@@ -66,15 +72,25 @@ def test_variable_work_is_uniform_from_one_to_all() -> None:
     found = [rule.steps(4, 0, client, 0) for client in range(4000)]
     for count in (1, 2, 3, 4):
         assert abs(found.count(count) - 1000) < 120
-    assert abs(sum(Behaviour.build("variable").steps(9, 0, k, 0) == 9 for k in range(4000)) - 4000 * (0.1 + 0.1)) < 130
+    assert (
+        abs(
+            sum(Behaviour.build("variable").steps(9, 0, k, 0) == 9 for k in range(4000))
+            - 4000 * (0.1 + 0.1)
+        )
+        < 130
+    )
 
 
 def test_dropping_the_slow_leaves_them_out() -> None:
     settings: Any = {"clients": 6, "batch_size": 4, "rounds": 5}
-    simulation = simulate(tiny_dataset(600), behaviour={"name": "variable", "share": 0.5, "drop": True}, **settings)
+    simulation = simulate(
+        tiny_dataset(600), behaviour={"name": "variable", "share": 0.5, "drop": True}, **settings
+    )
     done = steps(simulation)
     assert {count for record in done for count in record} == {0, max(done[0])}
-    assert [r["replies"] for r in simulation.records] == [sum(c > 0 for c in record) for record in done]  # type: ignore[attr-defined]
+    assert [r["replies"] for r in simulation.records] == [
+        sum(c > 0 for c in record) for record in done
+    ]  # type: ignore[attr-defined]
 
 
 def test_lost_replies_are_drawn_each_round_and_cost_no_upload() -> None:
@@ -86,7 +102,13 @@ def test_lost_replies_are_drawn_each_round_and_cost_no_upload() -> None:
 
 
 def test_too_few_replies_for_the_combiner_leave_the_model_as_it_was() -> None:
-    study: Any = {"clients": 5, "combiner": {"name": "krum", "f": 1}, "rounds": 8, "dropout": 0.4, "batch_size": 8}
+    study: Any = {
+        "clients": 5,
+        "combiner": {"name": "krum", "f": 1},
+        "rounds": 8,
+        "dropout": 0.4,
+        "batch_size": 8,
+    }
     simulation = simulate(tiny_dataset(200), **study)
     records, before = simulation.records, None  # type: ignore[attr-defined]
     for record in records:
@@ -99,8 +121,16 @@ def test_too_few_replies_for_the_combiner_leave_the_model_as_it_was() -> None:
 
 def test_a_missing_reply_counted_as_zero_shortens_the_step() -> None:
     """Clients 0 and 1 reply, client 2 does not and client 3 was never asked: the mean is over the first three."""
-    settings: Any = {"clients": 4, "split": {"name": "quantity_skew", "beta": 2.0}, "batch_size": None}
-    settings |= {"selection": {"name": "listed", "lists": [[0, 1, 2]]}, "dropout": 0.4, "missing": "zero"}
+    settings: Any = {
+        "clients": 4,
+        "split": {"name": "quantity_skew", "beta": 2.0},
+        "batch_size": None,
+    }
+    settings |= {
+        "selection": {"name": "listed", "lists": [[0, 1, 2]]},
+        "dropout": 0.4,
+        "missing": "zero",
+    }
     lost = next(s for s in range(200) if choose(started(seed=s, **settings).states[0])[1] == [0, 1])
     for algorithm in ("fedavg", "fednova"):  # whose tau is one for all, so that they agree
         simulation = started(seed=lost, algorithm=algorithm, **settings)
@@ -109,12 +139,23 @@ def test_a_missing_reply_counted_as_zero_shortens_the_step() -> None:
         n = [len(part) for part in state.train]
         assert len(set(n)) == 4
         list(simulation.play_round())
-        torch.testing.assert_close(state.server["x"], state.initial + (n[0] * dx[0] + n[1] * dx[1]) / sum(n[:3]))
+        torch.testing.assert_close(
+            state.server["x"], state.initial + (n[0] * dx[0] + n[1] * dx[1]) / sum(n[:3])
+        )
 
 
 def test_a_missing_client_leaves_the_buffers_as_the_server_has_them() -> None:
-    own: Any = {"dataset": {"name": "function", "path": "own_code:make_data"}, "model": "own_code:Net", "clients": 3}
-    own |= {"algorithm": {"name": "fedavg", "weights": "uniform"}, "missing": "zero", "dropout": 0.5, "batch_size": 20}
+    own: Any = {
+        "dataset": {"name": "function", "path": "own_code:make_data"},
+        "model": "own_code:Net",
+        "clients": 3,
+    }
+    own |= {
+        "algorithm": {"name": "fedavg", "weights": "uniform"},
+        "missing": "zero",
+        "dropout": 0.5,
+        "batch_size": 20,
+    }
 
     def begun(seed: int) -> Simulation:
         run = Study(**own, seed=seed).runs()[0]
@@ -135,7 +176,9 @@ def replied(seed: int) -> list[int]:
 
 def test_a_missing_reply_counted_as_zero_sends_nothing_through_the_wire() -> None:
     lost = next(s for s in range(200) if replied(s) == [0, 1])
-    simulation = started(seed=lost, dropout=0.4, missing="zero", wire=[{"name": "top_k", "share": 0.1}])
+    simulation = started(
+        seed=lost, dropout=0.4, missing="zero", wire=[{"name": "top_k", "share": 0.1}]
+    )
     list(simulation.play_round())
     assert set(simulation.states[0].wire_memory) == {0, 1}
 
@@ -152,9 +195,15 @@ def test_the_model_is_projected_onto_the_ball() -> None:
     free = state.server["x"] + n @ dx / n.sum()
     list(simulation.play_round())
     torch.testing.assert_close(state.server["x"], 0.5 * free / free.norm())
-    taught = simulate(tiny_dataset(), rounds=2, radius=0.1, server_samples=9, distillation=2).states[0].server["x"]
+    taught = (
+        simulate(tiny_dataset(), rounds=2, radius=0.1, server_samples=9, distillation=2)
+        .states[0]
+        .server["x"]
+    )
     torch.testing.assert_close(taught.norm().item(), 0.1)
-    wide, none = (simulate(tiny_dataset(), rounds=3, radius=r).states[0].server["x"] for r in (1e3, None))
+    wide, none = (
+        simulate(tiny_dataset(), rounds=3, radius=r).states[0].server["x"] for r in (1e3, None)
+    )
     assert torch.equal(wide, none)
 
 
@@ -187,11 +236,15 @@ def test_one_full_batch_pass_of_fine_tuning_is_one_gradient_step() -> None:
 def test_pre_training_starts_the_study_from_a_trained_model() -> None:
     study: Any = {"server_samples": 20, "rounds": 1, "optimiser": {"name": "sgd", "lr": 1e-12}}
     raw, trained = (
-        simulate(tiny_dataset(120), pretraining=e, **{**study, "optimiser": {"name": "sgd", "lr": lr}})
+        simulate(
+            tiny_dataset(120), pretraining=e, **{**study, "optimiser": {"name": "sgd", "lr": lr}}
+        )
         for e, lr in ((0, 0.1), (30, 0.1))
     )
     assert trained.records[0]["loss"] < raw.records[0]["loss"]  # type: ignore[attr-defined]
-    state = started(server_samples=20, pretraining=2, batch_size=None, optimiser={"name": "sgd", "lr": 0.1}).states[0]
+    state = started(
+        server_samples=20, pretraining=2, batch_size=None, optimiser={"name": "sgd", "lr": 0.1}
+    ).states[0]
     plain = started(server_samples=20)
     w = plain.states[0].initial
     x, y = plain.pool.x[plain.states[0].sample], plain.pool.y[plain.states[0].sample]
@@ -204,11 +257,14 @@ def test_pre_training_starts_the_study_from_a_trained_model() -> None:
 
 
 def test_public_data_come_from_a_table_of_their_own() -> None:
-    run = Study("small", model="linear", clients=3, rounds=1, pretraining=1, public="iris").runs()[0]
+    run = Study("small", model="linear", clients=3, rounds=1, pretraining=1, public="iris").runs()[
+        0
+    ]
     other = tiny_dataset(40)
     trained = Simulation([("a", run)], tiny_dataset(120), other).states[0]
     assert not torch.equal(
-        trained.initial, Simulation([("a", run)], tiny_dataset(120), tiny_dataset(60)).states[0].initial
+        trained.initial,
+        Simulation([("a", run)], tiny_dataset(120), tiny_dataset(60)).states[0].initial,
     )
     odd = Dataset("odd", other.x[:, :3], other.y, other.test_x[:, :3], other.test_y, other.labels)
     with pytest.raises(DataError, match=r"odd have samples of shape \(3,\), the study's \(5,\)"):
@@ -217,7 +273,11 @@ def test_public_data_come_from_a_table_of_their_own() -> None:
 
 def test_distillation_draws_the_model_towards_the_clients_mean_prediction() -> None:
     """On F = CE(softmax mean of logits), full batch, one step: the gradient by autograd is the reference."""
-    settings: Any = {"server_samples": 20, "batch_size": None, "optimiser": {"name": "sgd", "lr": 0.2}}
+    settings: Any = {
+        "server_samples": 20,
+        "batch_size": None,
+        "optimiser": {"name": "sgd", "lr": 0.2},
+    }
     settings["split"] = {"name": "labels_per_party", "labels": 1}
     plain, distilled = started(**settings), started(distillation=1, **settings)
     state = plain.states[0]
@@ -245,31 +305,50 @@ def two_camps(count: int = 6) -> Quadratic:
 
 def test_clients_whose_updates_point_the_same_way_share_a_model() -> None:
     problem = two_camps()
-    last = play(Clustered(clusters=2), problem, steps=[3] * 6, samples=[1, 2, 3, 4, 5, 6], rounds=80)[-1]
+    last = play(
+        Clustered(clusters=2), problem, steps=[3] * 6, samples=[1, 2, 3, 4, 5, 6], rounds=80
+    )[-1]
     member = last["member"]
     assert member[:3].unique().numel() == member[3:].unique().numel() == 1
     assert member[0] != member[5]
     for clients_, n in ((slice(0, 3), [1.0, 2, 3]), (slice(3, 6), [4.0, 5, 6])):
         weights = torch.tensor(n, dtype=D)[:, None] / sum(n)
-        torch.testing.assert_close(last["models"][member[clients_][0]], (weights * problem.centres[clients_]).sum(0))
+        torch.testing.assert_close(
+            last["models"][member[clients_][0]], (weights * problem.centres[clients_]).sum(0)
+        )
     assert group(problem.centres, 2).unique().numel() == 2
-    torch.testing.assert_close(last["x"], last["models"][member].mean(0))  # over clients, whatever their size
+    torch.testing.assert_close(
+        last["x"], last["models"][member].mean(0)
+    )  # over clients, whatever their size
 
 
 def test_the_global_model_is_the_mean_over_all_members_also_of_those_who_are_absent() -> None:
     lists = {"name": "listed", "lists": [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5], [0]]}
-    study: Any = {"clients": 6, "split": {"name": "labels_per_party", "labels": 1}, "selection": lists, "batch_size": 8}
+    study: Any = {
+        "clients": 6,
+        "split": {"name": "labels_per_party", "labels": 1},
+        "selection": lists,
+        "batch_size": 8,
+    }
     server = (
-        simulate(tiny_dataset(240), algorithm={"name": "clustered", "clusters": 3}, rounds=3, **study).states[0].server
+        simulate(
+            tiny_dataset(240), algorithm={"name": "clustered", "clusters": 3}, rounds=3, **study
+        )
+        .states[0]
+        .server
     )
     assert server["member"].unique().numel() == 3
     torch.testing.assert_close(server["x"], server["models"][server["member"]].mean(0))
 
 
-@pytest.mark.parametrize("rule", [{"name": "clustered", "after": 0}, {"name": "fedplus", "kind": "geometric_median"}])
+@pytest.mark.parametrize(
+    "rule", [{"name": "clustered", "after": 0}, {"name": "fedplus", "kind": "geometric_median"}]
+)
 def test_a_client_that_sends_nan_is_not_heard(rule: Any) -> None:
     attack = {"kind": "gaussian", "sigma": float("nan")}
-    state = simulate(tiny_dataset(120), algorithm=rule, attackers=attack, clients=4, rounds=3).states[0]
+    state = simulate(
+        tiny_dataset(120), algorithm=rule, attackers=attack, clients=4, rounds=3
+    ).states[0]
     assert state.status == "finished"
     assert state.server["models"].isfinite().all()
 
@@ -277,7 +356,13 @@ def test_a_client_that_sends_nan_is_not_heard(rule: Any) -> None:
 def test_a_client_that_was_absent_joins_the_most_similar_group() -> None:
     split = {"name": "labels_per_party", "labels": 1}
     lists = {"name": "listed", "lists": [[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3, 4, 5]]}
-    study: Any = {"clients": 6, "split": split, "selection": lists, "batch_size": 8, "local_epochs": 3}
+    study: Any = {
+        "clients": 6,
+        "split": split,
+        "selection": lists,
+        "batch_size": 8,
+        "local_epochs": 3,
+    }
     rule = {"name": "clustered", "clusters": 3, "after": 1}
     simulation = simulate(tiny_dataset(240), algorithm=rule, rounds=3, **study)
     state = simulation.states[0]
@@ -314,7 +399,9 @@ def test_the_loss_that_mu_follows_counts_clients_by_their_samples() -> None:
     rule = AdaptiveFedProx()
     cohort = a_cohort({"dx": torch.zeros(2, 2, dtype=D)}, [3, 1], torch.ones(2, 1), rule)
     object.__setattr__(cohort, "client_losses", torch.tensor([[1.0], [5.0]], dtype=D))
-    assert rule.aggregate(rule.server_init(torch.zeros(2, dtype=D), 2), cohort)["loss"] == pytest.approx(2.0)
+    assert rule.aggregate(rule.server_init(torch.zeros(2, dtype=D), 2), cohort)[
+        "loss"
+    ] == pytest.approx(2.0)
     for wrong in ({"after": 0}, {"step": -1.0}, {"mu": -1.0}):
         with pytest.raises(StudyError, match="fedprox_adaptive: expected"):
             AdaptiveFedProx(**wrong)  # type: ignore[arg-type]
@@ -326,7 +413,9 @@ def test_clients_use_the_mu_that_they_are_sent() -> None:
     how: Any = {"steps": [4] * 6, "samples": [1] * 6, "rounds": 3}
     from tacit.federated.algorithms.fedprox import FedProx
 
-    torch.testing.assert_close(play(rule, problem, **how)[-1]["x"], play(FedProx(0.5), problem, **how)[-1]["x"])
+    torch.testing.assert_close(
+        play(rule, problem, **how)[-1]["x"], play(FedProx(0.5), problem, **how)[-1]["x"]
+    )
 
 
 # What is refused, and what is only said
@@ -335,25 +424,50 @@ def test_clients_use_the_mu_that_they_are_sent() -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"combiner": {"name": "krum", "f": 1}}, r"n > 2f \+ 2 replies: with f=1 it needs 5, and a round .* has 4"),
-        ({"combiner": {"name": "krum", "f": 1}, "clients": 20, "selection": {"name": "fraction", "c": 0.2}}, "has 4"),
+        (
+            {"combiner": {"name": "krum", "f": 1}},
+            r"n > 2f \+ 2 replies: with f=1 it needs 5, and a round .* has 4",
+        ),
+        (
+            {
+                "combiner": {"name": "krum", "f": 1},
+                "clients": 20,
+                "selection": {"name": "fraction", "c": 0.2},
+            },
+            "has 4",
+        ),
         ({"combiner": "zeno"}, "zeno judges updates on the server's own data; set server_samples"),
         (
             {"algorithm": "scaffold", "optimiser": "adam"},
             "option II reads the mean gradient off the update, which adam",
         ),
-        ({"algorithm": "fednova", "optimiser": "adam"}, "under adam these weights depend on the gradients"),
+        (
+            {"algorithm": "fednova", "optimiser": "adam"},
+            "under adam these weights depend on the gradients",
+        ),
         ({"algorithm": "fednag"}, "averages Nesterov momenta, and sgd has none"),
         (
             {"algorithm": "fedplus", "combiner": "median"},
             "fedplus does not leave the averaging to a combiner; leave out combiner: median",
         ),
-        ({"algorithm": "local", "combiner": "median"}, "local does not leave the averaging to a combiner"),
+        (
+            {"algorithm": "local", "combiner": "median"},
+            "local does not leave the averaging to a combiner",
+        ),
         ({"algorithm": "fedplus", "missing": "zero"}, "keeps a missing client's last model"),
-        ({"pretraining": 1}, "pretraining needs data to learn from: name a public table, or set server_samples"),
+        (
+            {"pretraining": 1},
+            "pretraining needs data to learn from: name a public table, or set server_samples",
+        ),
         ({"distillation": 1}, "distillation needs data to learn from"),
-        ({"distillation": 1, "server_samples": 9, "algorithm": "fednova"}, "what fednova sends is no model"),
-        ({"distillation": 1, "server_samples": 9, "combiner": "median"}, "past median, so a liar would be heard"),
+        (
+            {"distillation": 1, "server_samples": 9, "algorithm": "fednova"},
+            "what fednova sends is no model",
+        ),
+        (
+            {"distillation": 1, "server_samples": 9, "combiner": "median"},
+            "past median, so a liar would be heard",
+        ),
         ({"radius": 1, "algorithm": "clustered"}, "clustered has more models than the global one"),
         ({"radius": 0}, "radius: expected a number above 0"),
         ({"dropout": 1}, "dropout: expected a share from 0 to below 1"),
@@ -362,10 +476,22 @@ def test_clients_use_the_mu_that_they_are_sent() -> None:
         ({"wire": "zip"}, "no stage is called 'zip'"),
         ({"algorithm": "fednova", "initial": "different"}, "reads gradients off w - x"),
         ({"algorithm": "scaffold", "initial": "different"}, "reads gradients off w - x"),
-        ({"pretraining": 1, "server_samples": 9, "initial": "different"}, "pretraining has no effect"),
-        ({"combiner": "zeno", "server_samples": 9, "algorithm": "fednova"}, "fednova sends a part of it"),
-        ({"wire": ["quantise", ["top_k"]]}, r"a list is one wire of several stages; to vary it, use \{grid"),
-        ({"attackers": {"count": 4}}, r"attacker: expected a kind or \{kind: alie, settings\}, got"),
+        (
+            {"pretraining": 1, "server_samples": 9, "initial": "different"},
+            "pretraining has no effect",
+        ),
+        (
+            {"combiner": "zeno", "server_samples": 9, "algorithm": "fednova"},
+            "fednova sends a part of it",
+        ),
+        (
+            {"wire": ["quantise", ["top_k"]]},
+            r"a list is one wire of several stages; to vary it, use \{grid",
+        ),
+        (
+            {"attackers": {"count": 4}},
+            r"attacker: expected a kind or \{kind: alie, settings\}, got",
+        ),
         (
             {"combiner": {"name": "multi_krum", "f": 1, "m": 9}, "clients": 6},
             "use m up to n - f = 5",
@@ -376,15 +502,22 @@ def test_clients_use_the_mu_that_they_are_sent() -> None:
         ),
     ],
 )
-def test_meaningless_combinations_are_refused_with_a_reason(settings: dict[str, Any], reason: str) -> None:
+def test_meaningless_combinations_are_refused_with_a_reason(
+    settings: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(StudyError, match=reason):
         Study(**settings)
 
 
 def test_robust_rules_refuse_models_with_buffers() -> None:
-    own: Any = {"dataset": {"name": "function", "path": "own_code:make_data"}, "model": "own_code:Net"}
+    own: Any = {
+        "dataset": {"name": "function", "path": "own_code:make_data"},
+        "model": "own_code:Net",
+    }
     run = Study(combiner="median", **own).runs()[0]
-    with pytest.raises(StudyError, match="median protects the parameters, and this model also has buffers"):
+    with pytest.raises(
+        StudyError, match="median protects the parameters, and this model also has buffers"
+    ):
         Simulation([("a", run)], run.dataset.load())
 
 
@@ -397,11 +530,16 @@ def test_what_may_surprise_is_said() -> None:
     assert not said(algorithm="fednova")
     attack = {"kind": "sign_flip", "count": 3}
     weak = said(clients=9, combiner={"name": "krum", "f": 1}, attackers=attack)
-    assert weak == ["krum as set here withstands 1 of 9 replies that lie, and the study has 3 attackers"]
+    assert weak == [
+        "krum as set here withstands 1 of 9 replies that lie, and the study has 3 attackers"
+    ]
     assert not said(clients=9, combiner={"name": "krum", "f": 3}, attackers=attack)
     assert "which of 4 is none" in said(combiner="trimmed_mean")[0]
     assert not said(combiner={"name": "trimmed_mean", "beta": 0.0})
-    assert "a round has 3.0; rounds with fewer change nothing" in said(clients=6, combiner="krum", dropout=0.5)[0]
+    assert (
+        "a round has 3.0; rounds with fewer change nothing"
+        in said(clients=6, combiner="krum", dropout=0.5)[0]
+    )
     assert not said(clients=6, combiner="krum", dropout=0.5, missing="zero")
     assert "neither pretraining nor distillation" in said(public="iris")[0]
 
@@ -410,16 +548,23 @@ def test_methods_that_weight_clients_differently_are_pointed_out() -> None:
     text = said(algorithm=["fedavg", "fedprox", "scaffold"], split="quantity_skew")
     assert "by their samples in fedavg, fedprox, and all the same in scaffold" in text[0]
     assert not said(algorithm=["fedavg", "scaffold"], split="iid")
-    assert not said(algorithm=["fedavg", {"name": "scaffold", "weights": "samples"}], split="quantity_skew")
+    assert not said(
+        algorithm=["fedavg", {"name": "scaffold", "weights": "samples"}], split="quantity_skew"
+    )
 
 
 def test_rounds_without_enough_replies_are_counted(tmp_path: Path) -> None:
     results = tacit.run(
-        {**SMALL, "clients": 5, "combiner": "krum", "dropout": 0.3, "rounds": 6}, tmp_path / "a", on_event=print
+        {**SMALL, "clients": 5, "combiner": "krum", "dropout": 0.3, "rounds": 6},
+        tmp_path / "a",
+        on_event=print,
     )
     idle = sum(record["replies"] < 5 for record in results.records)
     assert 0 < idle < 6
-    assert results.cautions[-1] == f"000-iid-fedavg: in {idle} of 6 rounds too few replied to change it"
+    assert (
+        results.cautions[-1]
+        == f"000-iid-fedavg: in {idle} of 6 rounds too few replied to change it"
+    )
     assert results.cautions[-1] in results.report.read_text()
 
 
@@ -433,7 +578,10 @@ def test_a_missing_reply_counted_as_zero_counts_for_the_combiner_too() -> None:
 def test_every_client_s_own_model_is_saved(tmp_path: Path) -> None:
     results = tacit.run({**SMALL, "algorithm": ["fedplus", "fedavg"], "rounds": 3}, tmp_path / "a")
     plus, plain = results.labels
-    own = [torch.cat([p.flatten() for p in results.model(plus, client=k).parameters()]) for k in range(3)]
+    own = [
+        torch.cat([p.flatten() for p in results.model(plus, client=k).parameters()])
+        for k in range(3)
+    ]
     assert not torch.equal(own[0], own[1])
     middle = torch.cat([p.flatten() for p in results.model(plus).parameters()])
     torch.testing.assert_close(torch.stack(own).mean(0), middle)
@@ -449,7 +597,9 @@ def test_a_public_table_is_read_by_its_columns_names_units_and_classes(tmp_path:
     frame = pd.DataFrame(rng.normal([[1, 50, -3]], [[1, 9, 2]], size=(60, 3)), columns=list("abc"))
     frame["kind"] = np.where(frame["a"] > 1, "yes", "no")
     frame.to_csv(tmp_path / "own.csv", index=False)
-    frame[["kind", "c", "a", "b"]].assign(c=frame["c"] + 1).to_csv(tmp_path / "public.csv", index=False)
+    frame[["kind", "c", "a", "b"]].assign(c=frame["c"] + 1).to_csv(
+        tmp_path / "public.csv", index=False
+    )
     own, public = (
         Source.build({"name": "table", "path": str(tmp_path / f), "target": "kind"}).load()
         for f in ("own.csv", "public.csv")
@@ -474,22 +624,33 @@ def test_a_public_table_is_read_by_its_columns_names_units_and_classes(tmp_path:
 
 def test_a_wire_of_two_stages_is_one_value_and_a_grid_of_wires_is_spelt_out() -> None:
     assert len(Study(wire=["top_k", "quantise"]).runs()) == 1
-    study = Study(wire={"grid": [[], "quantise", [{"name": "top_k", "share": [0.1, 0.2]}, "quantise"]]})
+    study = Study(
+        wire={"grid": [[], "quantise", [{"name": "top_k", "share": [0.1, 0.2]}, "quantise"]]}
+    )
     assert [[stage.name for stage in run.wire] for run in study.runs()] == [
         [],
         ["quantise"],
         ["top_k", "quantise"],
         ["top_k", "quantise"],
     ]
-    from tacit.study.names import label_runs
+    from tacit.study.run_names import label_runs
 
     names = [label["wire"] for label in label_runs(study.runs())]
-    assert names == ["plain", "quantise", "top_k(share=0.1) + quantise", "top_k(share=0.2) + quantise"]
+    assert names == [
+        "plain",
+        "quantise",
+        "top_k(share=0.1) + quantise",
+        "top_k(share=0.2) + quantise",
+    ]
     assert Study(**study.to_dict()).runs() == study.runs()
 
 
 def test_fine_tuned_buffers_are_used() -> None:
-    own: Any = {"dataset": {"name": "function", "path": "own_code:make_data"}, "model": "own_code:Net", "clients": 3}
+    own: Any = {
+        "dataset": {"name": "function", "path": "own_code:make_data"},
+        "model": "own_code:Net",
+        "clients": 3,
+    }
     run = Study(**own, fine_tuning=1, batch_size=20).runs()[0]
     simulation = Simulation([("a", run)], run.dataset.load())
     state = simulation.states[0]
@@ -501,14 +662,20 @@ def test_fine_tuned_buffers_are_used() -> None:
 
 @pytest.mark.parametrize("algorithm", ["fedplus", "clustered", "local"])
 def test_personal_methods_refuse_models_with_buffers(algorithm: str) -> None:
-    own: Any = {"dataset": {"name": "function", "path": "own_code:make_data"}, "model": "own_code:Net"}
+    own: Any = {
+        "dataset": {"name": "function", "path": "own_code:make_data"},
+        "model": "own_code:Net",
+    }
     run = Study(algorithm=algorithm, **own).runs()[0]
     with pytest.raises(StudyError, match="models of their own, and this one's buffers"):
         Simulation([("a", run)], run.dataset.load())
 
 
 def test_batch_statistics_need_two_public_samples() -> None:
-    own: Any = {"dataset": {"name": "function", "path": "own_code:make_data"}, "model": "own_code:Net"}
+    own: Any = {
+        "dataset": {"name": "function", "path": "own_code:make_data"},
+        "model": "own_code:Net",
+    }
     run = Study(pretraining=1, server_samples=21, batch_size=20, **own).runs()[0]
     with pytest.raises(StudyError, match="21 server_samples leave one over"):
         Simulation([("a", run)], run.dataset.load())

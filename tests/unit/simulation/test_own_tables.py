@@ -13,8 +13,8 @@ import torch
 import tacit
 from tacit.core.errors import DataError, StudyError
 from tacit.core.events import Event, Warned
-from tacit.study.division import try_out
 from tacit.study.study import Study
+from tacit.study.study_data import try_out
 
 
 def patients(rows: int = 150) -> pd.DataFrame:
@@ -24,9 +24,9 @@ def patients(rows: int = 150) -> pd.DataFrame:
             "hospital": rng.choice(["north", "south", "east"], rows, p=[0.5, 0.3, 0.2]),
             "age": rng.normal(60, 10, rows).round(1),
             "sex": rng.choice(["f", "m", None], rows),
-            "admitted": (pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 700, rows), "D")).strftime(
-                "%Y-%m-%d"
-            ),
+            "admitted": (
+                pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 700, rows), "D")
+            ).strftime("%Y-%m-%d"),
         }
     )
     frame["stay"] = (frame["age"] / 10 + rng.normal(0, 0.3, rows)).round(2)
@@ -34,11 +34,23 @@ def patients(rows: int = 150) -> pd.DataFrame:
     return frame
 
 
-def a_study(folder: Path, target: str = "outcome", drop: str = "stay", **settings: Any) -> dict[str, Any]:
+def a_study(
+    folder: Path, target: str = "outcome", drop: str = "stay", **settings: Any
+) -> dict[str, Any]:
     patients().to_csv(folder / "patients.csv", index=False)
-    dataset = {"name": "table", "path": str(folder / "patients.csv"), "target": target, "drop": [drop]}
+    dataset = {
+        "name": "table",
+        "path": str(folder / "patients.csv"),
+        "target": target,
+        "drop": [drop],
+    }
     small = {"model": "linear", "clients": 3, "rounds": 8, "split": "by_client"}
-    return {**small, "dataset": {"client": "hospital", **dataset}, "optimiser": {"name": "sgd", "lr": 0.1}, **settings}
+    return {
+        **small,
+        "dataset": {"client": "hospital", **dataset},
+        "optimiser": {"name": "sgd", "lr": 0.1},
+        **settings,
+    }
 
 
 def test_each_hospital_keeps_its_rows_and_its_name(tmp_path: Path) -> None:
@@ -75,7 +87,11 @@ def test_new_rows_are_predicted_without_the_table(tmp_path: Path) -> None:
     assert results.client_names(run) == ("east", "north", "south")
     (tmp_path / "patients.csv").unlink()
     new = pd.DataFrame(
-        {"age": [85.0, 35.0, None], "sex": ["f", "m", "x"], "admitted": ["2024-05-01", "2025-01-01", None]},
+        {
+            "age": [85.0, 35.0, None],
+            "sex": ["f", "m", "x"],
+            "admitted": ["2024-05-01", "2025-01-01", None],
+        },
         index=["ann", "bob", "eve"],
     )
     found = tacit.Results(tmp_path / "a").predict(run, new)
@@ -99,7 +115,9 @@ def test_a_regression_answers_in_the_tables_own_units(tmp_path: Path) -> None:
     with torch.no_grad():
         answers = results.model(plain)(data.test_x)[:, 0] * data.target_spread + data.target_centre
     assert data.frame is not None
-    np.testing.assert_allclose(results.predict(plain, data.frame.tail(len(answers))), answers, rtol=1e-5)
+    np.testing.assert_allclose(
+        results.predict(plain, data.frame.tail(len(answers))), answers, rtol=1e-5
+    )
     assert any("stay is taken for a measurement" in caution for caution in results.cautions)
 
 
@@ -107,7 +125,10 @@ def test_every_table_of_a_study_has_its_encoding(tmp_path: Path) -> None:
     study = a_study(tmp_path)
     tables = [study["dataset"], {**study["dataset"], "drop": ["stay", "sex"]}]
     results = tacit.run({**study, "dataset": tables, "seed": [0, 1]}, tmp_path / "a")
-    assert sorted(path.name for path in (tmp_path / "a").glob("encoding*")) == ["encoding-2.json", "encoding.json"]
+    assert sorted(path.name for path in (tmp_path / "a").glob("encoding*")) == [
+        "encoding-2.json",
+        "encoding.json",
+    ]
     assert results.encoding is not None
     assert [column.name for column in results.encoding.columns] == ["age", "sex", "admitted"]
     for run, spec in results.runs.items():
@@ -122,7 +143,9 @@ def test_every_table_of_a_study_has_its_encoding(tmp_path: Path) -> None:
 def test_data_that_are_no_table_have_no_encoding(tmp_path: Path) -> None:
     results = tacit.run({"dataset": "iris", "rounds": 1, "clients": 2}, tmp_path / "a")
     assert results.encoding is None
-    with pytest.raises(StudyError, match=r"has no encoding, since its data are no table; use results\.model"):
+    with pytest.raises(
+        StudyError, match=r"has no encoding, since its data are no table; use results\.model"
+    ):
         results.predict(results.best(), patients())
 
 
@@ -139,14 +162,20 @@ def test_a_table_stopped_and_resumed_keeps_its_encoding(tmp_path: Path) -> None:
 
 
 def test_pretraining_uses_a_public_table_in_the_studys_encoding(tmp_path: Path) -> None:
-    patients(60).drop(columns=["hospital", "stay"]).assign(sex="m").to_csv(tmp_path / "public.csv", index=False)
+    patients(60).drop(columns=["hospital", "stay"]).assign(sex="m").to_csv(
+        tmp_path / "public.csv", index=False
+    )
     public = {"name": "table", "path": str(tmp_path / "public.csv"), "target": "outcome"}
-    results = tacit.run(a_study(tmp_path, public=public, pretraining=5, distillation=1), tmp_path / "a")
+    results = tacit.run(
+        a_study(tmp_path, public=public, pretraining=5, distillation=1), tmp_path / "a"
+    )
     assert results.summary()["accuracy"].iloc[0] > 0.7
 
 
 def test_dollars_in_names_are_drawn_as_they_are(tmp_path: Path) -> None:
-    rows = pd.DataFrame({"x": range(60), "who": ["Caf$ & Co$", "B$_x_$"] * 30, "y": ["a$^$", "b", "b"] * 20})
+    rows = pd.DataFrame(
+        {"x": range(60), "who": ["Caf$ & Co$", "B$_x_$"] * 30, "y": ["a$^$", "b", "b"] * 20}
+    )
     rows.to_csv(tmp_path / "t.csv", index=False)
     table = {"name": "table", "path": str(tmp_path / "t.csv"), "target": "y", "client": "who"}
     study = {"dataset": table, "model": "linear", "split": "by_client", "clients": 2, "rounds": 2}

@@ -39,7 +39,9 @@ def a_line(samples: int = 60) -> Dataset:
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(samples, 5, generator=draw, dtype=torch.float64)
     y = x @ torch.tensor([1.0, -1.0, 0.5, 0.0, 0.0], dtype=torch.float64)
-    return Dataset("line", x, y, x[:20] + 0.1, y[:20], task="regression", target_centre=7.0, target_spread=3.0)
+    return Dataset(
+        "line", x, y, x[:20] + 0.1, y[:20], task="regression", target_centre=7.0, target_spread=3.0
+    )
 
 
 def test_the_loss_of_numbers_is_the_squared_error() -> None:
@@ -59,11 +61,17 @@ def test_soft_labels_are_still_classes() -> None:
 def test_both_forms_of_the_gradient_agree() -> None:
     data = a_line()
     module = make_module(Model.build({"name": "mlp", "hidden": [4]}), (5,), 1, 0).double()
-    w = torch.stack([torch.randn(29, dtype=torch.float64, generator=torch.Generator().manual_seed(k)) for k in (1, 2)])
+    w = torch.stack(
+        [
+            torch.randn(29, dtype=torch.float64, generator=torch.Generator().manual_seed(k))
+            for k in (1, 2)
+        ]
+    )
     batch = gather(data.x, data.y, [torch.arange(7), torch.arange(10, 14)])
     none: Rows = {}
     one, other = (
-        row_gradients(module, form)(w, none, batch, torch.zeros(2), torch.zeros(())) for form in ("loop", "vmap")
+        row_gradients(module, form)(w, none, batch, torch.zeros(2), torch.zeros(()))
+        for form in ("loop", "vmap")
     )  # type: ignore[arg-type]
     for name in ("g", "loss", "hits"):
         torch.testing.assert_close(getattr(one, name), getattr(other, name))
@@ -102,7 +110,9 @@ def test_local_and_train_scores_use_the_variance_of_the_test_set() -> None:
     central = [score(index) for index in state.test]
     assert [client["central_r2"] for client in record["clients"]] == pytest.approx(central)
     assert record["central_r2"] == pytest.approx(np.mean(central))
-    assert record["local_r2"] == pytest.approx(np.mean([client["test_r2"] for client in record["clients"]]))
+    assert record["local_r2"] == pytest.approx(
+        np.mean([client["test_r2"] for client in record["clients"]])
+    )
     for client in record["clients"]:
         assert client["train_r2"] == pytest.approx(float(1 - client["train_loss"] / variance))
 
@@ -111,15 +121,21 @@ def test_the_event_of_a_round_tells_the_score(tmp_path: Path) -> None:
     heard: list[RoundFinished] = []
     for name, settings in {"r2": SMALL, "accuracy": {**SMALL, "dataset": "iris"}}.items():
         tacit.run(
-            settings, tmp_path / name, on_event=lambda e: heard.append(e) if isinstance(e, RoundFinished) else None
+            settings,
+            tmp_path / name,
+            on_event=lambda e: heard.append(e) if isinstance(e, RoundFinished) else None,
         )
         assert heard[-1].score == heard[-1].metrics[name]
 
 
 def test_no_record_of_a_regression_speaks_of_accuracy(tmp_path: Path) -> None:
-    results = tacit.run({**SMALL, "algorithm": ["fedavg", "fedplus"], "split": ["iid", "label_dirichlet"]}, tmp_path)
+    results = tacit.run(
+        {**SMALL, "algorithm": ["fedavg", "fedplus"], "split": ["iid", "label_dirichlet"]}, tmp_path
+    )
     assert results.score == "r2"
-    assert not [name for name in (*results.summary(), *results.client_frame()) if "accuracy" in name]
+    assert not [
+        name for name in (*results.summary(), *results.client_frame()) if "accuracy" in name
+    ]
     assert {"best_r2", "r2_per_mb", "rmse", "local_r2", "central_r2"} <= set(results.summary())
     assert {"train_r2", "test_r2"} <= set(results.client_frame())
     assert results.table().equals(results.table("r2"))
@@ -144,21 +160,28 @@ def test_a_regression_that_diverges_has_no_score() -> None:
     assert (last["loss"], last["r2"], last["rmse"]) == (None, None, None)
 
 
-@pytest.mark.parametrize("split", ["labels_per_party", "label_dirichlet", "quantity_skew", "feature_noise"])
+@pytest.mark.parametrize(
+    "split", ["labels_per_party", "label_dirichlet", "quantity_skew", "feature_noise"]
+)
 def test_splits_by_label_divide_tenths_of_the_outcome(split: str) -> None:
     data = a_line(200)
     state = simulate(data, split={"name": split}, clients=5, rounds=1).states[0]
     held = torch.cat([*state.train, *state.test])
     assert len(held) == 200
     if split == "labels_per_party":
-        tenths = [set(data.groups[torch.cat(pair)].tolist()) for pair in zip(state.train, state.test, strict=True)]
+        tenths = [
+            set(data.groups[torch.cat(pair)].tolist())
+            for pair in zip(state.train, state.test, strict=True)
+        ]
         assert [len(one) for one in tenths] == [2] * 5
 
 
 def test_distillation_follows_the_clients_mean_prediction() -> None:
     """With a small step, what is learnt from the teachers is the gradient of the squared distance to their mean."""
     settings: dict[str, Any] = {"server_samples": 9, "batch_size": None, "rounds": 1, "clients": 3}
-    plain, taught = (simulate(a_line(), distillation=d, **settings).states[0].server["x"] for d in (0, 1))
+    plain, taught = (
+        simulate(a_line(), distillation=d, **settings).states[0].server["x"] for d in (0, 1)
+    )
     engine = Simulation([("run0", Study(**{**FAST, **settings}).runs()[0])], a_line())
     state = engine.states[0]
     x = engine.pool.x[state.sample]
@@ -171,7 +194,9 @@ def test_distillation_follows_the_clients_mean_prediction() -> None:
 
 @pytest.mark.parametrize("kind", ["label_flip", "backdoor"])
 def test_attacks_on_classes_are_refused(kind: str, tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match=f"{kind} changes classes, and these data have numbers to predict"):
+    with pytest.raises(
+        StudyError, match=f"{kind} changes classes, and these data have numbers to predict"
+    ):
         tacit.run({**SMALL, "attackers": {"kind": kind}}, tmp_path / "a")
 
 
@@ -181,7 +206,9 @@ def test_attacks_on_updates_work_as_ever() -> None:
 
 
 def test_classes_and_numbers_do_not_mix_in_a_study(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="its data are diabetes for regression and iris for classification"):
+    with pytest.raises(
+        StudyError, match="its data are diabetes for regression and iris for classification"
+    ):
         tacit.run({**SMALL, "dataset": ["diabetes", "iris"]}, tmp_path / "a")
 
 
@@ -190,10 +217,18 @@ def test_a_model_for_classes_does_not_fit_numbers() -> None:
         make_module(Model.build(torch.nn.Linear(5, 3)), (5,), 1, 0)
 
 
-@pytest.mark.parametrize(("algorithm", "rate"), [("fedplus", 0.5), ("local", 500.0), ("fedavg", 5.0)])
+@pytest.mark.parametrize(
+    ("algorithm", "rate"), [("fedplus", 0.5), ("local", 500.0), ("fedavg", 5.0)]
+)
 def test_a_regression_on_its_way_to_infinity_ends_as_diverged_or_finished(
     tmp_path: Path, algorithm: str, rate: float
 ) -> None:
-    study = {"dataset": "diabetes", "model": "linear", "clients": 3, "rounds": 40, "algorithm": algorithm}
+    study = {
+        "dataset": "diabetes",
+        "model": "linear",
+        "clients": 3,
+        "rounds": 40,
+        "algorithm": algorithm,
+    }
     results = tacit.run({**study, "optimiser": {"name": "sgd", "lr": rate}}, tmp_path / "a")
     assert results.summary()["status"].iloc[0] in ("diverged", "finished")

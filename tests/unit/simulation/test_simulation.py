@@ -18,11 +18,11 @@ from tacit.federated.algorithm import Algorithm
 from tacit.federated.client_side import client_class
 from tacit.federated.cohort import Cohort
 from tacit.federated.combine.combiner import Combiner
-from tacit.rounds.client import plan_batches
+from tacit.rounds.client import draw_batches
 from tacit.simulation.kinds.horizontal import Simulation, choose, shares_nothing
 from tacit.study.study import Study
-from tacit.training.batches import Listed
-from tacit.training.fused import Dense, Network, read
+from tacit.training.batches import ListedBatches
+from tacit.training.kernel_network import DenseLayer, KernelNetwork, read
 from tacit.training.torch_modes import draws_numbers
 from tacit.training.trainer import Work
 
@@ -56,7 +56,13 @@ def test_runs_share_a_batch_when_only_float_settings_and_data_differ() -> None:
 
 @pytest.mark.parametrize("algorithm", ["fedavg", {"name": "scaffold", "option": "I"}])
 def test_clients_side_by_side_give_the_same_bits(algorithm: Any) -> None:
-    settings = {"dataset": "digits", "model": "mlp", "clients": 5, "rounds": 2, "algorithm": algorithm}
+    settings = {
+        "dataset": "digits",
+        "model": "mlp",
+        "clients": 5,
+        "rounds": 2,
+        "algorithm": algorithm,
+    }
     data = Source.build("digits").load()
     rows = []
     for beside in (1, 3):
@@ -80,7 +86,10 @@ class Noisy(nn.Module):
 
 
 def test_clients_that_share_a_generator_or_a_file_train_in_turn() -> None:
-    different, memorious = Study(initial="different").runs()[0], Study(algorithm=Memorious()).runs()[0]
+    different, memorious = (
+        Study(initial="different").runs()[0],
+        Study(algorithm=Memorious()).runs()[0],
+    )
     for run, expected in ((different, False), (memorious, False), (Study().runs()[0], True)):
         simulation = Simulation([("one", run)], Source.build("digits").load(), side_by_side=2)
         assert shares_nothing(simulation.states[0]) == expected
@@ -90,17 +99,27 @@ def test_clients_that_share_a_generator_or_a_file_train_in_turn() -> None:
 
 
 def test_full_gradients_are_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"algorithm": {"name": "scaffold", "option": "I"}, "rounds": 2, "clients": 3, "split": "quantity_skew"}
+    settings = {
+        "algorithm": {"name": "scaffold", "option": "I"},
+        "rounds": 2,
+        "clients": 3,
+        "split": "quantity_skew",
+    }
     whole = simulate(Source.build("digits").load(), form="captured", dataset="digits", **settings)
     monkeypatch.setattr("tacit.training.row_trainer.FULL", 50)
     parts = simulate(Source.build("digits").load(), form="captured", dataset="digits", **settings)
-    assert torch.allclose(whole.states[0].server["c"], parts.states[0].server["c"], rtol=1e-4, atol=1e-5)
+    assert torch.allclose(
+        whole.states[0].server["c"], parts.states[0].server["c"], rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("tracked", [True, False])
 def test_padding_never_enters_batch_statistics(tracked: bool) -> None:
     model = nn.Sequential(
-        nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8, track_running_stats=tracked), nn.Linear(8, 10)
+        nn.Flatten(),
+        nn.Linear(64, 8),
+        nn.BatchNorm1d(8, track_running_stats=tracked),
+        nn.Linear(8, 10),
     )
     data, settings = (
         Source.build("digits").load(),
@@ -112,7 +131,9 @@ def test_padding_never_enters_batch_statistics(tracked: bool) -> None:
         while simulation.going:
             list(simulation.play_round())
     for other in forms[1:]:
-        assert torch.allclose(forms[0].states[0].server["x"], other.states[0].server["x"], rtol=1e-3, atol=1e-4)
+        assert torch.allclose(
+            forms[0].states[0].server["x"], other.states[0].server["x"], rtol=1e-3, atol=1e-4
+        )
 
 
 def test_a_network_that_answers_otherwise_than_its_module_is_not_used() -> None:
@@ -124,8 +145,8 @@ def test_a_network_that_answers_otherwise_than_its_module_is_not_used() -> None:
     x = simulation.pool.x[:2]
     assert simulation.trainer._answers_alike(network, x)
     first, last = network.layers
-    assert isinstance(first, Dense)
-    assert not simulation.trainer._answers_alike(Network((replace(first, relu=False), last)), x)
+    assert isinstance(first, DenseLayer)
+    assert not simulation.trainer._answers_alike(KernelNetwork((replace(first, relu=False), last)), x)
 
 
 def test_samples_in_any_order_of_memory_are_read_rightly() -> None:
@@ -144,7 +165,9 @@ def test_a_model_that_draws_is_found_out_and_trains_alone() -> None:
     assert draws_numbers(nn.Sequential(nn.Linear(5, 2), nn.Dropout(0.5)), x)
     assert not draws_numbers(nn.Linear(5, 2), x)
     run = Study(model=Noisy, clients=3, rounds=1).runs()[0]
-    simulation = Simulation([("one", run)], tiny_dataset(), side_by_side=3, form="captured", block=100)
+    simulation = Simulation(
+        [("one", run)], tiny_dataset(), side_by_side=3, form="captured", at_once=100
+    )
     assert simulation.trainer.at_once == 1
     assert simulation.trainer.draws
 
@@ -152,11 +175,23 @@ def test_a_model_that_draws_is_found_out_and_trains_alone() -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"algorithm": {"name": "fedprox", "mu": [0.01, 1]}, "optimiser": "adam", "split": ["iid", "quantity_skew"]},
-        {"algorithm": ["scaffold", {"name": "scaffold", "option": "I"}], "selection": {"name": "fraction", "c": 0.5}},
+        {
+            "algorithm": {"name": "fedprox", "mu": [0.01, 1]},
+            "optimiser": "adam",
+            "split": ["iid", "quantity_skew"],
+        },
+        {
+            "algorithm": ["scaffold", {"name": "scaffold", "option": "I"}],
+            "selection": {"name": "fraction", "c": 0.5},
+        },
         {"algorithm": "fedplus", "behaviour": "variable"},
         {"algorithm": "fedprox", "fine_tuning": 1, "dropout": 0.3, "batch_size": None},
-        {"algorithm": "fedavg", "wire": ["top_k"], "combiner": "median", "local_epochs": [3, 1, 1, 2]},
+        {
+            "algorithm": "fedavg",
+            "wire": ["top_k"],
+            "combiner": "median",
+            "local_epochs": [3, 1, 1, 2],
+        },
         {"algorithm": "fedavg", "server_samples": 50, "pretraining": 1, "distillation": 1},
         {"algorithm": "fednag", "optimiser": "nesterov", "schedule": {"name": "step", "every": 1}},
     ],
@@ -214,12 +249,16 @@ def test_averaged_buffers_are_the_weighted_mean_of_the_clients() -> None:
     n = torch.tensor([len(part) for part in state.train], dtype=torch.float32)
     rows = torch.cat([reply.message["buffers"] for reply in replies if reply])
     expected = (n[:, None] * rows).sum(0) / n.sum()
-    found = torch.cat([state.buffers["layers.1.running_mean"], state.buffers["layers.1.running_var"]])
+    found = torch.cat(
+        [state.buffers["layers.1.running_mean"], state.buffers["layers.1.running_var"]]
+    )
     torch.testing.assert_close(found, expected)
 
 
 def test_a_run_that_diverges_is_stopped_recorded_and_leaves_the_others_running() -> None:
-    simulation = simulate(optimiser=[{"name": "sgd", "lr": 0.1}, {"name": "sgd", "lr": 1e30}], rounds=4, model="mlp")
+    simulation = simulate(
+        optimiser=[{"name": "sgd", "lr": 0.1}, {"name": "sgd", "lr": 1e30}], rounds=4, model="mlp"
+    )
     fine, broken = simulation.states
     assert (fine.status, fine.round) == ("finished", 4)
     assert broken.status == "diverged"
@@ -240,8 +279,14 @@ def test_a_run_stops_at_its_target_or_when_patience_ends() -> None:
 
 
 def test_clients_may_start_from_different_weights() -> None:
-    still = {"rounds": 1, "optimiser": {"name": "sgd", "lr": 1e-12}, "split": {"name": "quantity_skew", "beta": 2.0}}
-    same, different = (simulate(initial=start, **still).states[0] for start in ("same", "different"))
+    still = {
+        "rounds": 1,
+        "optimiser": {"name": "sgd", "lr": 1e-12},
+        "split": {"name": "quantity_skew", "beta": 2.0},
+    }
+    same, different = (
+        simulate(initial=start, **still).states[0] for start in ("same", "different")
+    )
     torch.testing.assert_close(same.server["x"], same.initial)
     fresh = started(initial="different", **still)
     starts = torch.cat([reply.message["dx"] + fresh.states[0].initial for reply in work(fresh)])
@@ -266,23 +311,30 @@ def work(simulation: Simulation) -> list[Any]:
 def planned(simulation: Simulation, client: int) -> Tensor:
     """The samples of a client's present round, in the order in which it sees them."""
     state = simulation.states[0]
-    batches = plan_batches(state.run, client, state.round, state.train[client], simulation.trainer)
-    assert isinstance(batches, Listed)
+    batches = draw_batches(state.run, client, state.round, state.train[client], simulation.trainer)
+    assert isinstance(batches, ListedBatches)
     return torch.cat(list(batches.steps))
 
 
 def test_the_weights_of_those_who_take_part_sum_to_one() -> None:
-    settings = {"split": {"name": "quantity_skew", "beta": 2.0}, "selection": {"name": "listed", "lists": [[0, 2]]}}
+    settings = {
+        "split": {"name": "quantity_skew", "beta": 2.0},
+        "selection": {"name": "listed", "lists": [[0, 2]]},
+    }
     simulation = started(**settings, rounds=1)
     replies = work(simulation)
     state, n = simulation.states[0], [len(part) for part in simulation.states[0].train]
     list(simulation.play_round())
-    expected = state.initial + (n[0] * replies[0].message["dx"][0] + n[2] * replies[2].message["dx"][0]) / (n[0] + n[2])
+    expected = state.initial + (
+        n[0] * replies[0].message["dx"][0] + n[2] * replies[2].message["dx"][0]
+    ) / (n[0] + n[2])
     torch.testing.assert_close(state.server["x"], expected)
 
 
 def test_batches_selections_and_dropout_are_drawn_anew_for_each_round_and_client() -> None:
-    simulation = started(**OWN, selection={"name": "fraction", "c": 0.4}, clients=5, batch_size=None)
+    simulation = started(
+        **OWN, selection={"name": "fraction", "c": 0.4}, clients=5, batch_size=None
+    )
     state = simulation.states[0]
     shuffled = started(clients=2, batch_size=5)
     first = [planned(shuffled, client) for client in (0, 1)]
@@ -300,19 +352,30 @@ def test_batches_selections_and_dropout_are_drawn_anew_for_each_round_and_client
 
 
 def test_each_row_of_a_block_has_its_own_rate_and_momentum() -> None:
-    optimisers = [{"name": "momentum", "lr": lr, "momentum": m} for lr, m in ((0.1, 0.9), (0.3, 0.2))]
+    optimisers = [
+        {"name": "momentum", "lr": lr, "momentum": m} for lr, m in ((0.1, 0.9), (0.3, 0.2))
+    ]
     schedule = {"name": "step", "factor": [0.5, 0.9], "every": 1}
     settings = {"rounds": 3, "batch_size": 8, "model": "mlp"}
-    together = simulate(tiny_dataset(), form="vmap", optimiser=optimisers, schedule=schedule, **settings)
+    together = simulate(
+        tiny_dataset(), form="vmap", optimiser=optimisers, schedule=schedule, **settings
+    )
     assert len(together.states) == 4
     for state in together.states:
-        alone = simulate(tiny_dataset(), optimiser=state.run.optimiser, schedule=state.run.schedule, **settings)
-        torch.testing.assert_close(state.server["x"], alone.states[0].server["x"], rtol=1e-9, atol=1e-11)
+        alone = simulate(
+            tiny_dataset(), optimiser=state.run.optimiser, schedule=state.run.schedule, **settings
+        )
+        torch.testing.assert_close(
+            state.server["x"], alone.states[0].server["x"], rtol=1e-9, atol=1e-11
+        )
 
 
 def test_local_metrics_are_those_of_the_clients_own_samples() -> None:
     for form in ("loop", "vmap"):
-        settings = {"split": {"name": "feature_noise", "sigma": 1.0}, "optimiser": {"name": "sgd", "lr": 1e-12}}
+        settings = {
+            "split": {"name": "feature_noise", "sigma": 1.0},
+            "optimiser": {"name": "sgd", "lr": 1e-12},
+        }
         simulation = simulate(form=form, rounds=1, batch_size=7, **settings)
         state = simulation.states[0]
         weight, bias = state.server["x"][:12].view(3, 4), state.server["x"][12:]
@@ -346,7 +409,9 @@ def test_the_server_judges_updates_on_its_own_sample() -> None:
         loss = torch.nn.functional.cross_entropy(x @ row[:12].view(3, 4).T + row[12:], y)
         torch.testing.assert_close(found[k, 0], loss)
     assert len(state.sample) == 20
-    assert not set(state.sample.tolist()) & {i for part in (*state.train, *state.test) for i in part.tolist()}
+    assert not set(state.sample.tolist()) & {
+        i for part in (*state.train, *state.test) for i in part.tolist()
+    }
 
 
 @dataclass(frozen=True)
@@ -358,9 +423,14 @@ class HeadStart(Algorithm):
 
 
 def test_an_algorithm_may_start_the_optimiser() -> None:
-    settings = {"rounds": 1, "optimiser": {"name": "momentum", "lr": 0.1, "momentum": 0.5}, "batch_size": None}
+    settings = {
+        "rounds": 1,
+        "optimiser": {"name": "momentum", "lr": 0.1, "momentum": 0.5},
+        "batch_size": None,
+    }
     plain, ahead = (
-        simulate(tiny_dataset(), algorithm=a, **settings).states[0].server["x"] for a in ("fedavg", HeadStart())
+        simulate(tiny_dataset(), algorithm=a, **settings).states[0].server["x"]
+        for a in ("fedavg", HeadStart())
     )
     torch.testing.assert_close(plain - ahead, torch.full_like(plain, 0.1 * 0.5 * 5.0))
 
@@ -375,7 +445,10 @@ class Stepwise(Algorithm):
 
 def test_the_steps_that_a_row_sees_do_not_depend_on_its_company() -> None:
     settings = {"algorithm": Stepwise(), "local_epochs": [3, 1, 2], "batch_size": [7, 5, 64]}
-    alone, together = (simulate(tiny_dataset(), form="loop", block=block, **settings).states[0] for block in (1, 100))
+    alone, together = (
+        simulate(tiny_dataset(), form="loop", at_once=at_once, **settings).states[0]
+        for at_once in (1, 100)
+    )
     assert torch.equal(alone.server["x"], together.server["x"])
 
 
@@ -432,7 +505,9 @@ def test_frozen_parameters_and_instances_do_not_leak_between_runs() -> None:
         settings = {**OWN, "model": {"name": "module", "path": path}, "batch_size": 20}
         together = simulate(seed=[0, 1], **settings)
         for state in together.states:
-            assert torch.equal(state.server["x"], simulate(seed=state.run.seed, **settings).states[0].server["x"])
+            assert torch.equal(
+                state.server["x"], simulate(seed=state.run.seed, **settings).states[0].server["x"]
+            )
 
 
 def test_full_gradients_leave_the_global_generator_alone() -> None:
@@ -440,7 +515,9 @@ def test_full_gradients_leave_the_global_generator_alone() -> None:
     for seed in (1, 2):
         torch.manual_seed(seed)
         before = torch.random.get_rng_state()
-        found.append(simulate(**OWN, algorithm=Memorious(), batch_size=20).states[0].memory[0]["full"])
+        found.append(
+            simulate(**OWN, algorithm=Memorious(), batch_size=20).states[0].memory[0]["full"]
+        )
         assert torch.equal(before, torch.random.get_rng_state())
     assert torch.equal(*found)
 
@@ -456,9 +533,16 @@ class Explosive(Algorithm):
 def test_an_infinite_loss_is_a_divergence_and_the_last_finite_model_is_kept() -> None:
     simulation = simulate(algorithm=Explosive(), rounds=3)
     state, record = simulation.states[0], simulation.records[0]  # type: ignore[attr-defined]
-    assert (state.status, state.round, record["loss"], record["accuracy"]) == ("diverged", 1, None, None)
+    assert (state.status, state.round, record["loss"], record["accuracy"]) == (
+        "diverged",
+        1,
+        None,
+        None,
+    )
     assert torch.equal(state.server["x"], state.initial)
-    broken = simulate(**OWN, batch_size=20, optimiser={"name": "sgd", "lr": 1e19}, rounds=3).states[0]
+    broken = simulate(**OWN, batch_size=20, optimiser={"name": "sgd", "lr": 1e19}, rounds=3).states[
+        0
+    ]
     assert broken.status == "diverged"
     assert all(torch.isfinite(value).all() for value in broken.buffers.values())
 
@@ -502,7 +586,9 @@ def test_every_round_is_measured() -> None:
     assert len(record["clients"]) == 3
     accuracies = [client["test_accuracy"] for client in record["clients"]]
     assert record["worst"] == min(accuracies)
-    assert record["spread"] == pytest.approx(torch.tensor(accuracies).std(correction=0).item(), abs=1e-6)
+    assert record["spread"] == pytest.approx(
+        torch.tensor(accuracies).std(correction=0).item(), abs=1e-6
+    )
     for client in record["clients"]:
         assert client["steps"] == 2 * math.ceil(client["samples"] / 10)
         assert client["train_loss"] > 0
@@ -511,12 +597,20 @@ def test_every_round_is_measured() -> None:
 def test_step_decay_lowers_the_rate_from_round_to_round() -> None:
     tiny = {"algorithm": "fedsgd", "rounds": 1, "clients": 1}
     first = simulate(tiny_dataset(), **tiny)
-    both = simulate(tiny_dataset(), schedule={"name": "step", "factor": 1e-9, "every": 1}, **{**tiny, "rounds": 2})
-    torch.testing.assert_close(first.states[0].server["x"], both.states[0].server["x"], rtol=1e-6, atol=1e-8)
+    both = simulate(
+        tiny_dataset(),
+        schedule={"name": "step", "factor": 1e-9, "every": 1},
+        **{**tiny, "rounds": 2},
+    )
+    torch.testing.assert_close(
+        first.states[0].server["x"], both.states[0].server["x"], rtol=1e-6, atol=1e-8
+    )
 
 
 def test_noisy_features_are_used_by_the_clients_and_not_by_the_global_test() -> None:
-    clean, noisy = (simulate(split=split) for split in ("iid", {"name": "feature_noise", "sigma": 3.0}))
+    clean, noisy = (
+        simulate(split=split) for split in ("iid", {"name": "feature_noise", "sigma": 3.0})
+    )
     assert len(noisy.pool.x) == 2 * len(clean.pool.x)
     assert torch.equal(clean.pool.test_x, noisy.pool.test_x)
     mixed = simulate(split=["iid", {"name": "feature_noise", "sigma": 3.0}])
@@ -540,17 +634,23 @@ def test_memory_full_gradients_and_personal_models_are_kept(form: str) -> None:
         assert torch.equal(mine["born"][0], state.initial)
     impersonal = simulate(form=form, algorithm=Memorious(pull=0.0), rounds=3, selection=lists)
     assert torch.equal(state.server["x"], impersonal.states[0].server["x"])
-    mine, theirs = ([c["test_loss"] for c in one.records[-1]["clients"]] for one in (simulation, impersonal))  # type: ignore[attr-defined]
+    mine, theirs = (
+        [c["test_loss"] for c in one.records[-1]["clients"]] for one in (simulation, impersonal)
+    )  # type: ignore[attr-defined]
     assert mine != theirs
 
 
 def test_the_full_gradient_is_that_of_all_the_clients_samples() -> None:
-    simulation = simulate(tiny_dataset(), algorithm=Memorious(), rounds=1, local_epochs=2, batch_size=4)
+    simulation = simulate(
+        tiny_dataset(), algorithm=Memorious(), rounds=1, local_epochs=2, batch_size=4
+    )
     state = simulation.states[0]
     x = state.initial.clone().requires_grad_()
     weight, bias = x[:15].view(3, 5), x[15:]
     own = state.train[1]
-    loss = torch.nn.functional.cross_entropy(simulation.pool.x[own] @ weight.T + bias, simulation.pool.y[own])
+    loss = torch.nn.functional.cross_entropy(
+        simulation.pool.x[own] @ weight.T + bias, simulation.pool.y[own]
+    )
     torch.testing.assert_close(state.memory[1]["full"][0], torch.autograd.grad(loss, x)[0])
 
 

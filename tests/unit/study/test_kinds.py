@@ -14,7 +14,7 @@ from tacit.models.model import Mlp
 from tacit.study.kinds.fusion import FusionRun
 from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.study.kinds.reference import ReferenceRun
-from tacit.study.names import label_runs
+from tacit.study.run_names import label_runs
 from tacit.study.settings import SETTINGS, describe
 from tacit.study.study import Study
 
@@ -45,7 +45,7 @@ import tacit.study.kinds
 
 tacit.study.kinds.__path__.append(sys.argv[1])
 from tacit.study.checks import cautions
-from tacit.study.names import label_runs
+from tacit.study.run_names import label_runs
 from tacit.study.settings import SETTINGS
 from tacit.study.study import Study
 
@@ -78,7 +78,12 @@ def test_a_fusion_is_described_by_what_its_clients_do() -> None:
     assert isinstance(run, FusionRun)
     assert describe(run)["algorithm"] == {"name": "local", "weights": "samples"}
     alone = run.alone(run.model_of(2))
-    assert describe(alone) == {**describe(run), "fusion": None, "widths": None, "model": describe(alone)["model"]}
+    assert describe(alone) == {
+        **describe(run),
+        "fusion": None,
+        "widths": None,
+        "model": describe(alone)["model"],
+    }
     assert isinstance(alone.model, Mlp)
     assert set(alone.model.hidden) == {5}
     assert run.largest_model == alone.model
@@ -92,7 +97,11 @@ def test_fusions_that_differ_in_nothing_else_share_their_first_rounds_work() -> 
 
 
 def test_a_reference_does_the_clients_mean_work_in_one_place() -> None:
-    study = Study(local_epochs={"grid": [[1, 2, 3, 6]]}, batch_size={"grid": [[8, 16, 32, 64]]}, centralised=True)
+    study = Study(
+        local_epochs={"grid": [[1, 2, 3, 6]]},
+        batch_size={"grid": [[8, 16, 32, 64]]},
+        centralised=True,
+    )
     reference = study.runs()[-1]
     assert isinstance(reference, ReferenceRun)
     assert (reference.clients, reference.local_epochs, reference.batch_size) == (1, 3, 8)
@@ -100,9 +109,14 @@ def test_a_reference_does_the_clients_mean_work_in_one_place() -> None:
 
 
 def test_settings_of_another_kind_are_refused_by_the_kind_that_has_no_use_for_them() -> None:
-    with pytest.raises(StudyError, match="pfnm fuses whole networks that every client has trained alone; leave out wi"):
+    with pytest.raises(
+        StudyError,
+        match="pfnm fuses whole networks that every client has trained alone; leave out wi",
+    ):
         Study(fusion="pfnm", wire=["top_k"])
-    with pytest.raises(StudyError, match="widths: only a fusion can make one of networks of different widths"):
+    with pytest.raises(
+        StudyError, match="widths: only a fusion can make one of networks of different widths"
+    ):
         Study(widths=[3, 4, 5, 4])
 
 
@@ -116,7 +130,9 @@ def test_a_network_that_the_kind_cannot_use_is_refused_with_the_data() -> None:
 
 def test_a_new_kind_is_a_file_among_the_kinds(tmp_path: Path) -> None:
     (tmp_path / "relay.py").write_text(KIND)
-    made = subprocess.run([sys.executable, "-c", STUDY, str(tmp_path)], capture_output=True, text=True)
+    made = subprocess.run(
+        [sys.executable, "-c", STUDY, str(tmp_path)], capture_output=True, text=True
+    )
     assert made.returncode == 0, made.stderr
     assert made.stdout.splitlines() == [
         "4 3",

@@ -8,7 +8,7 @@ import yaml
 
 from tacit.core.errors import StudyError, TacitError
 from tacit.federated.algorithms.fedprox import FedProx
-from tacit.study.names import label_runs, row_names, run_ids, table_columns
+from tacit.study.run_names import label_runs, row_names, run_ids, table_columns
 from tacit.study.study import Study, describe
 
 
@@ -35,12 +35,19 @@ def test_a_setting_that_takes_a_list_varies_as_a_grid() -> None:
 
 
 def test_objects_may_stand_for_names() -> None:
-    assert Study(algorithm=FedProx(0.5)).runs() == Study(algorithm={"name": "fedprox", "mu": 0.5}).runs()
+    assert (
+        Study(algorithm=FedProx(0.5)).runs()
+        == Study(algorithm={"name": "fedprox", "mu": 0.5}).runs()
+    )
 
 
 def test_a_study_survives_its_file(tmp_path: Path) -> None:
     study = Study(
-        "x", clients=3, local_epochs=[5, 1, 2], algorithm=["fedavg", FedProx(0.5)], optimiser={"name": "adam"}
+        "x",
+        clients=3,
+        local_epochs=[5, 1, 2],
+        algorithm=["fedavg", FedProx(0.5)],
+        optimiser={"name": "adam"},
     )
     (tmp_path / "s.yaml").write_text(study.to_yaml())
     again = Study.from_file(tmp_path / "s.yaml")
@@ -58,21 +65,30 @@ def test_overrides_reach_into_a_method(tmp_path: Path) -> None:
 
 
 def test_ranges_and_numpy_numbers_are_numbers() -> None:
-    study = Study(seed=range(3), clients=np.int64(3), algorithm={"name": "fedprox", "mu": np.logspace(-2, 0, 2)})
+    study = Study(
+        seed=range(3),
+        clients=np.int64(3),
+        algorithm={"name": "fedprox", "mu": np.logspace(-2, 0, 2)},
+    )
     assert len(study.runs()) == 6
     assert Study.of(yaml.safe_load(study.to_yaml())).runs() == study.runs()
 
 
 def test_a_models_arguments_may_hold_a_grid() -> None:
     model = {"name": "module", "path": "own_code:Net", "arguments": {"width": {"grid": [4, 8]}}}
-    assert [run.model.arguments for run in Study(model=model).runs()] == [{"width": 4}, {"width": 8}]  # type: ignore[attr-defined]
+    assert [run.model.arguments for run in Study(model=model).runs()] == [
+        {"width": 4},
+        {"width": 8},
+    ]  # type: ignore[attr-defined]
 
 
 def test_clients_that_vary_are_named_beside_a_centralised_reference() -> None:
     labels = label_runs(Study(clients=[2, 3], centralised=True).runs())
     assert [label["clients"] for label in labels] == [2, 3, 1]
     assert row_names(labels) == ["clients=2", "clients=3", "centralised"]
-    several = label_runs(Study(algorithm=["fedavg", "fedprox"], rounds=[2, 3], centralised=True).runs())
+    several = label_runs(
+        Study(algorithm=["fedavg", "fedprox"], rounds=[2, 3], centralised=True).runs()
+    )
     assert row_names(several)[0] == "fedavg, rounds=2"
     assert row_names(several)[-1] == "centralised, rounds=3"
 
@@ -81,7 +97,12 @@ def test_tables_have_a_column_per_attack_where_only_attacks_vary() -> None:
     attacks = ["none", {"kind": "sign_flip"}]
     labels = label_runs(Study(combiner=["mean", "median"], attackers=attacks).runs())
     assert table_columns(labels) == "attackers"
-    assert row_names(labels) == ["combiner=mean", "combiner=mean", "combiner=median", "combiner=median"]
+    assert row_names(labels) == [
+        "combiner=mean",
+        "combiner=mean",
+        "combiner=median",
+        "combiner=median",
+    ]
     both = label_runs(Study(split=["iid", "quantity_skew"], attackers=attacks).runs())
     assert table_columns(both) == "split"
     assert row_names(both)[1] == "attackers=sign_flip"
@@ -92,14 +113,24 @@ def test_equal_points_of_the_grid_are_run_once() -> None:
 
 
 def test_a_centralised_reference_is_one_client_with_all_the_data() -> None:
-    runs = Study(algorithm=["fedavg", "fedprox"], split=["iid", "quantity_skew"], seed=[0, 1], centralised=True).runs()
+    runs = Study(
+        algorithm=["fedavg", "fedprox"],
+        split=["iid", "quantity_skew"],
+        seed=[0, 1],
+        centralised=True,
+    ).runs()
     references = [run for run in runs if run.is_reference]
     assert len(runs) == 8 + 2
-    assert [(run.clients, run.split.name, run.seed) for run in references] == [(1, "iid", 0), (1, "iid", 1)]
+    assert [(run.clients, run.split.name, run.seed) for run in references] == [
+        (1, "iid", 0),
+        (1, "iid", 1),
+    ]
 
 
 def test_runs_are_named_by_what_tells_them_apart() -> None:
-    runs = Study(algorithm=["fedavg", {"name": "fedprox", "mu": [0.1, 1]}], seed=[0, 1], centralised=True).runs()
+    runs = Study(
+        algorithm=["fedavg", {"name": "fedprox", "mu": [0.1, 1]}], seed=[0, 1], centralised=True
+    ).runs()
     labels = label_runs(runs)
     assert labels[2] == {"split": "iid", "algorithm": "fedprox(mu=0.1)", "seed": 0}
     assert labels[-1] == {"split": "all data", "algorithm": "centralised", "seed": 1}
@@ -112,14 +143,20 @@ def test_runs_are_named_by_what_tells_them_apart() -> None:
     [
         ({"algoritm": "fedavg"}, "a study has no setting 'algoritm'; did you mean algorithm?"),
         ({"algorithm": "fedavgg"}, "no algorithm is called 'fedavgg'; did you mean fedavg?"),
-        ({"algorithm": {"name": "fedprox", "nu": 1}}, "fedprox has no setting 'nu'; did you mean mu?"),
+        (
+            {"algorithm": {"name": "fedprox", "nu": 1}},
+            "fedprox has no setting 'nu'; did you mean mu?",
+        ),
         ({"algorithm": {"mu": 1}}, "expected a name or {name: clustered, settings}"),
         ({"algorithm": []}, "algorithm: an empty list leaves nothing to run"),
         ({"algorithm": None}, "algorithm: expected a name"),
         ({"rounds": "many"}, "rounds: expected a whole number, got 'many'"),
         ({"rounds": 0}, "rounds: expected 1 or more, got 0"),
         ({"clients": -1}, "clients: expected 1 or more"),
-        ({"clients": 3, "local_epochs": [1, 2]}, "local_epochs: expected one value for each of 3 clients, got [1, 2]"),
+        (
+            {"clients": 3, "local_epochs": [1, 2]},
+            "local_epochs: expected one value for each of 3 clients, got [1, 2]",
+        ),
         ({"batch_size": 0}, "batch_size: expected 1 or more"),
         ({"local_test": 1.0}, "local_test: expected a share"),
         ({"patience": 0}, "patience: expected 1 or more"),
@@ -128,10 +165,16 @@ def test_runs_are_named_by_what_tells_them_apart() -> None:
         ({"name": "a/b"}, "name: expected a word"),
         ({"seed": -1}, "seed: expected 0 or more"),
         ({"target_accuracy": 95}, "target_accuracy: expected a share"),
-        ({"optimiser": {"name": "adam", "beta1": 2}}, "adam.beta1: expected 0 or more and below 1, got 2.0"),
+        (
+            {"optimiser": {"name": "adam", "beta1": 2}},
+            "adam.beta1: expected 0 or more and below 1, got 2.0",
+        ),
         ({"optimiser": {"name": "adam", "eps": -1}}, "adam.eps: expected 0 or more"),
         ({"optimiser": {"name": "sgd", "lr": "inf"}}, "sgd.lr: expected a number above 0"),
-        ({"optimiser": {"name": "sgd", "weight_decay": -1}}, "sgd.weight_decay: expected 0 or more"),
+        (
+            {"optimiser": {"name": "sgd", "weight_decay": -1}},
+            "sgd.weight_decay: expected 0 or more",
+        ),
         ({"model": {"name": "mlp", "hidden": [0]}}, "mlp.hidden: expected widths of 1 or more"),
         ({"name": None}, "name: expected a word"),
         ({"name": ".."}, "name: expected a word"),

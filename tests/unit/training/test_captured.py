@@ -16,8 +16,21 @@ from tacit.core.rows import columns
 from tacit.core.vectors import Layout
 from tacit.federated.algorithms.fedprox import FedProx
 from tacit.training import captured, evaluation
-from tacit.training.batches import Listed, Packed, Samples, pack_epochs, plan_epochs
-from tacit.training.captured import CapturedTrainer, Stage, _map, add_to_tally, take_batch, update
+from tacit.training.batches import (
+    ListedBatches,
+    PackedBatches,
+    Samples,
+    epoch_batches,
+    pack_epoch_batches,
+)
+from tacit.training.captured import (
+    CapturedTrainer,
+    Workspace,
+    _map,
+    add_to_tally,
+    take_batch,
+    update,
+)
 from tacit.training.evaluation import evaluate, evaluate_rows, row_outputs
 from tacit.training.gradients import Gradients
 from tacit.training.optimisers import Adam, Momentum, Optimiser
@@ -42,7 +55,7 @@ def train(trainer: RowTrainer, batches: Any, optimiser: Optimiser) -> Trained:
     return trainer.train(w, batches, optimiser=mine, rule=rule, sent={"x": w})
 
 
-def in_a_loop(plans: list[Listed], optimiser: Optimiser) -> Trained:
+def in_a_loop(plans: list[ListedBatches], optimiser: Optimiser) -> Trained:
     return train(trainer_of("loop"), plans, optimiser)
 
 
@@ -51,18 +64,23 @@ def captured_of(trainer: RowTrainer) -> CapturedTrainer:
     return trainer.captured
 
 
-def a_stage(rows: int) -> Stage:
+def a_stage(rows: int) -> Workspace:
     trainer = trainer_of("captured")
     train(trainer, plans_of([(9, 1, 4)] * rows)[1], Adam())
     return next(iter(captured_of(trainer).stages.values()))
 
 
-def plans_of(sizes: Sizes) -> tuple[list[Listed], list[Packed]]:
+def plans_of(sizes: Sizes) -> tuple[list[ListedBatches], list[PackedBatches]]:
     def draw(k: int) -> torch.Generator:
         return torch.Generator().manual_seed(k)
 
-    plans = [Listed(plan_epochs(torch.arange(n), e, b, draw(k))) for k, (n, e, b) in enumerate(sizes)]
-    return plans, [pack_epochs(torch.arange(n), e, b, draw(k)) for k, (n, e, b) in enumerate(sizes)]
+    plans = [
+        ListedBatches(epoch_batches(torch.arange(n), e, b, draw(k)))
+        for k, (n, e, b) in enumerate(sizes)
+    ]
+    return plans, [
+        pack_epoch_batches(torch.arange(n), e, b, draw(k)) for k, (n, e, b) in enumerate(sizes)
+    ]
 
 
 row_sizes = st.tuples(st.integers(1, 40), st.integers(1, 3), st.sampled_from([1, 7, 8, None]))
@@ -70,15 +88,22 @@ row_sizes = st.tuples(st.integers(1, 40), st.integers(1, 3), st.sampled_from([1,
 
 @settings(max_examples=25)
 @given(
-    st.lists(st.lists(row_sizes, min_size=1, max_size=5), min_size=1, max_size=4), st.sampled_from([Adam(), Momentum()])
+    st.lists(st.lists(row_sizes, min_size=1, max_size=5), min_size=1, max_size=4),
+    st.sampled_from([Adam(), Momentum()]),
 )
-def test_one_trainer_takes_any_blocks_as_the_loop_does(blocks: list[Sizes], optimiser: Optimiser) -> None:
+def test_one_trainer_takes_any_blocks_as_the_loop_does(
+    blocks: list[Sizes], optimiser: Optimiser
+) -> None:
     trainer = trainer_of("captured")
     for sizes in blocks:
         plans, packed = plans_of(sizes)
         wanted = in_a_loop(plans, optimiser)
         found = train(trainer, packed, optimiser)
-        for one, other in ((wanted.w, found.w), (wanted.loss, found.loss), (wanted.hits, found.hits)):
+        for one, other in (
+            (wanted.w, found.w),
+            (wanted.loss, found.loss),
+            (wanted.hits, found.hits),
+        ):
             assert torch.allclose(one.double(), other.double(), rtol=0, atol=1e-11)
         assert torch.equal(wanted.work.steps, found.work.steps)
         assert torch.equal(wanted.seen, found.seen)
@@ -104,8 +129,8 @@ def test_rows_without_a_step_stay_where_they_are() -> None:
 @given(st.integers(0, 20), st.integers(1, 3), st.sampled_from([1, 4, 20, 33, None]))
 def test_a_packed_plan_is_the_plan(samples: int, epochs: int, size: int | None) -> None:
     index = torch.randperm(50)[:samples]
-    plan = plan_epochs(index, epochs, size, torch.Generator().manual_seed(1))
-    packed = pack_epochs(index, epochs, size, torch.Generator().manual_seed(1))
+    plan = epoch_batches(index, epochs, size, torch.Generator().manual_seed(1))
+    packed = pack_epoch_batches(index, epochs, size, torch.Generator().manual_seed(1))
     assert len(plan) == len(packed)
     for batch, row, count in zip(plan, packed.index, packed.counts, strict=True):
         assert torch.equal(batch, row[:count])
@@ -122,7 +147,9 @@ def test_pictures_become_bytes_and_come_back_to_the_bit(signed: bool) -> None:
     assert torch.equal(packed.features(torch.tensor([3, 1])), x[[3, 1]])
 
 
-@pytest.mark.parametrize("x", [torch.rand(4, 3), torch.rand(4, 3, dtype=torch.float64), torch.randn(4, 3) * 100])
+@pytest.mark.parametrize(
+    "x", [torch.rand(4, 3), torch.rand(4, 3, dtype=torch.float64), torch.randn(4, 3) * 100]
+)
 def test_other_numbers_stay_floats(x: Tensor) -> None:
     samples = Samples.compact(x, torch.zeros(4))
     assert samples.x is x
@@ -136,12 +163,18 @@ def with_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("samples", [Samples(torch.rand(20, 3, 5), torch.arange(20)), None])
-def test_the_kernel_takes_the_batch_that_torch_takes(samples: Samples | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kernel_takes_the_batch_that_torch_takes(
+    samples: Samples | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pixels = torch.randint(0, 256, (20, 3, 5), dtype=torch.uint8)
     plan = torch.randint(0, 20, (4, 3, 6), dtype=torch.int32)
     counts = torch.randint(1, 6, (4, 3), dtype=torch.int32)
     stage = replace(a_stage(1), plan=plan, counts=counts, step=torch.tensor([2]))
-    for one in [samples] if samples else [Samples(pixels, torch.arange(20), 255.0, signed) for signed in (False, True)]:
+    for one in (
+        [samples]
+        if samples
+        else [Samples(pixels, torch.arange(20), 255.0, signed) for signed in (False, True)]
+    ):
         wanted = take_batch(one, stage, 2)
         with monkeypatch.context() as patched:
             with_kernels(patched)
@@ -156,7 +189,11 @@ def test_the_kernels_take_adams_step(decayed: bool, monkeypatch: pytest.MonkeyPa
     with_kernels(monkeypatch)
     w, g = torch.randn(3, 2000), torch.randn(3, 2000)
     decay = 0.1 if decayed else None
-    kinds = [Adam(lr=0.1, weight_decay=decay), Adam(beta1=0.5, weight_decay=decay), Adam(eps=0.1, weight_decay=decay)]
+    kinds = [
+        Adam(lr=0.1, weight_decay=decay),
+        Adam(beta1=0.5, weight_decay=decay),
+        Adam(eps=0.1, weight_decay=decay),
+    ]
     rule: Any = columns(kinds, Adam, w)
     state = {name: rows.clone() for name, rows in rule.init(w).items()}
     wanted, kept = w, state

@@ -60,7 +60,9 @@ def test_a_row_draws_the_same_alone_and_among_others(draw: object) -> None:
 
 @pytest.mark.parametrize("draw", [bits, uniforms, normals])
 @given(size=st.integers(0, 70), more=st.integers(0, 70), chunk=st.integers(1, 40))
-def test_an_element_is_the_same_for_any_size_and_any_chunks(draw: object, size: int, more: int, chunk: int) -> None:
+def test_an_element_is_the_same_for_any_size_and_any_chunks(
+    draw: object, size: int, more: int, chunk: int
+) -> None:
     whole = draw(SEEDS, STEP, size + more)  # type: ignore[operator]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(draws, "CACHED", chunk)
@@ -100,7 +102,9 @@ def test_uniforms_are_uniform() -> None:
     assert ((u > 0) & (u < 1)).all()
     for row in u.numpy():
         assert stats.kstest(row, "uniform").pvalue > 1e-4
-    pairs = np.histogram2d(u[0, ::2].numpy(), u[0, 1::2].numpy(), bins=10, range=[[0, 1], [0, 1]])[0]
+    pairs = np.histogram2d(u[0, ::2].numpy(), u[0, 1::2].numpy(), bins=10, range=[[0, 1], [0, 1]])[
+        0
+    ]
     assert stats.chisquare(pairs.ravel()).pvalue > 1e-4
 
 
@@ -163,7 +167,10 @@ def test_numbers_have_the_type_that_is_asked_for() -> None:
 
 def test_seeds_may_be_of_any_whole_type() -> None:
     step = torch.tensor(3)
-    assert torch.equal(bits(torch.tensor([7, -8]), step, 5), bits(torch.tensor([7, -8], dtype=torch.int32), step, 5))
+    assert torch.equal(
+        bits(torch.tensor([7, -8]), step, 5),
+        bits(torch.tensor([7, -8], dtype=torch.int32), step, 5),
+    )
 
 
 @pytest.mark.parametrize("stream", [-1, 2**32, 2**63])
@@ -173,5 +180,7 @@ def test_streams_that_would_share_numbers_with_others_are_refused(stream: int) -
 
 
 def test_more_numbers_than_counters_are_refused() -> None:
-    with pytest.raises(StudyError, match="at most 8,589,934,590 numbers of a row, got 8,589,934,593"):
+    with pytest.raises(
+        StudyError, match="at most 8,589,934,590 numbers of a row, got 8,589,934,593"
+    ):
         normals(SEEDS, STEP, 2**33 + 1)

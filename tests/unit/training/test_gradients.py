@@ -41,11 +41,20 @@ def frozen() -> nn.Module:
 MODULES: dict[str, Callable[[], nn.Module]] = {
     "dense": lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 7), nn.ReLU(), nn.Linear(7, 4)),
     "convolutions": lambda: nn.Sequential(
-        nn.Conv2d(3, 6, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 5, 2), nn.Flatten(), nn.Linear(20, 4)
+        nn.Conv2d(3, 6, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 5, 2),
+        nn.Flatten(),
+        nn.Linear(20, 4),
     ),
     "one by one": lambda: nn.Sequential(nn.Conv2d(3, 6, 1), nn.Flatten(), nn.Linear(384, 4)),
-    "batch norm": lambda: nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Flatten(), nn.Linear(216, 4)),
-    "group norm": lambda: nn.Sequential(nn.Conv2d(3, 6, 3), nn.GroupNorm(2, 6), nn.Flatten(), nn.Linear(216, 4)),
+    "batch norm": lambda: nn.Sequential(
+        nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Flatten(), nn.Linear(216, 4)
+    ),
+    "group norm": lambda: nn.Sequential(
+        nn.Conv2d(3, 6, 3), nn.GroupNorm(2, 6), nn.Flatten(), nn.Linear(216, 4)
+    ),
     "forgetful": lambda: nn.Sequential(nn.Flatten(), Forgetful(192, 4)),
     "idle": lambda: nn.Sequential(nn.Flatten(), Idle()),
     "frozen": frozen,
@@ -67,12 +76,16 @@ def rows_of(module: nn.Module, count: int = 2) -> tuple[Tensor, dict[str, Tensor
     layout = Layout.of(module)
     row = layout.flatten(module)
     w = torch.stack([row * (1 + k / 10) for k in range(count)])
-    return w, {name: torch.stack([value] * count) for name, value in layout.copy_buffers(module).items()}
+    return w, {
+        name: torch.stack([value] * count) for name, value in layout.copy_buffers(module).items()
+    }
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", list(MODULES))
-def test_a_rows_gradient_is_that_of_the_module_with_its_parameters(name: str, dtype: torch.dtype) -> None:
+def test_a_rows_gradient_is_that_of_the_module_with_its_parameters(
+    name: str, dtype: torch.dtype
+) -> None:
     module, data = made(name, dtype), batch(dtype)
     w, buffers = rows_of(module)
     found = row_gradients(module)(w, buffers, data, NONE, NONE)
@@ -82,7 +95,9 @@ def test_a_rows_gradient_is_that_of_the_module_with_its_parameters(name: str, dt
         loss = functional.cross_entropy(module.train()(data.x[k]), data.y[k])
         parts = torch.autograd.grad(loss, layout.parameters(module), materialize_grads=True)
         g = torch.cat([part.reshape(-1) for part in parts])
-        torch.testing.assert_close(found.g[k], g, rtol=1e-4, atol=1e-5 if dtype == torch.float32 else 1e-12)
+        torch.testing.assert_close(
+            found.g[k], g, rtol=1e-4, atol=1e-5 if dtype == torch.float32 else 1e-12
+        )
         torch.testing.assert_close(found.loss[k, 0], loss.detach())
 
 
@@ -94,7 +109,9 @@ def test_a_row_has_the_same_bits_alone_and_in_company(name: str) -> None:
     for k in range(2):
         one = Batch(data.x[k : k + 1], data.y[k : k + 1], data.counts[:1])
         own = {name: value[k : k + 1] for name, value in buffers.items()}
-        assert torch.equal(row_gradients(module)(w[k : k + 1], own, one, NONE, NONE).g, together.g[k : k + 1])
+        assert torch.equal(
+            row_gradients(module)(w[k : k + 1], own, one, NONE, NONE).g, together.g[k : k + 1]
+        )
 
 
 @pytest.mark.parametrize("name", list(MODULES))
@@ -123,7 +140,9 @@ def test_turned_kernels_have_their_channels_last_and_the_same_values(name: str) 
     turned = turn(module)
     assert len(turned) == sum(isinstance(part, nn.Conv2d) for part in module.modules())
     assert all(kernel.is_contiguous(memory_format=torch.channels_last) for kernel in turned)
-    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True)
+    )
 
 
 def test_kernels_are_turned_once() -> None:
@@ -141,5 +160,7 @@ def test_a_model_is_as_good_with_turned_kernels(name: str) -> None:
     module, plain, data = made(name, torch.float32), made(name, torch.float32), batch(torch.float32)
     loss, hit = evaluate(module, data.x[0], data.y[0])
     output = plain.eval()(data.x[0])
-    torch.testing.assert_close(loss, functional.cross_entropy(output, data.y[0], reduction="none").detach())
+    torch.testing.assert_close(
+        loss, functional.cross_entropy(output, data.y[0], reduction="none").detach()
+    )
     assert torch.equal(hit, output.argmax(1) == data.y[0])

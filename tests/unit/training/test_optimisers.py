@@ -31,7 +31,9 @@ def test_every_optimiser_has_a_torch_twin() -> None:
 @pytest.mark.parametrize("name", list(TWINS))
 @pytest.mark.parametrize("decay", [None, 0.1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_it_equals_its_torch_twin_over_two_hundred_steps(name: str, decay: float | None, dtype: torch.dtype) -> None:
+def test_it_equals_its_torch_twin_over_two_hundred_steps(
+    name: str, decay: float | None, dtype: torch.dtype
+) -> None:
     draw = torch.Generator().manual_seed(0)
     start = torch.randn(3, 40, generator=draw, dtype=dtype)
     rates = [0.01, 0.003, 0.02]
@@ -39,10 +41,15 @@ def test_it_equals_its_torch_twin_over_two_hundred_steps(name: str, decay: float
     ours = columns(objects, type(objects[0]), start)
     twin, settings = TWINS[name]
     rows = [row.clone().requires_grad_() for row in start]
-    twins = [twin([row], lr=lr, weight_decay=decay or 0.0, **settings) for row, lr in zip(rows, rates, strict=True)]
+    twins = [
+        twin([row], lr=lr, weight_decay=decay or 0.0, **settings)
+        for row, lr in zip(rows, rates, strict=True)
+    ]
     w, state = start, ours.init(start)
     for _ in range(200):
-        g = torch.randn(3, 40, generator=draw, dtype=dtype) * 10 ** (2 * torch.rand(1, generator=draw, dtype=dtype) - 1)
+        g = torch.randn(3, 40, generator=draw, dtype=dtype) * 10 ** (
+            2 * torch.rand(1, generator=draw, dtype=dtype) - 1
+        )
         w, state = ours.update(w, g, state)
         for k, (row, optimiser) in enumerate(zip(rows, twins, strict=True)):
             row.grad = g[k].clone()
@@ -87,7 +94,11 @@ def walks(draw: st.DrawFn) -> tuple[list[Optimiser], torch.Tensor, torch.Tensor]
     rates = draw(st.lists(st.floats(1e-5, 1), min_size=rows, max_size=rows))
     dtype = draw(st.sampled_from([torch.float32, torch.float64]))
     generator = torch.Generator().manual_seed(seed)
-    size, steps, scale = draw(st.integers(1, 70)), draw(st.integers(1, 12)), 10 ** draw(st.floats(-3, 3))
+    size, steps, scale = (
+        draw(st.integers(1, 70)),
+        draw(st.integers(1, 12)),
+        10 ** draw(st.floats(-3, 3)),
+    )
     start = torch.randn(rows, size, generator=generator, dtype=dtype)
     objects = [Optimiser.build({"name": name, "lr": lr, "weight_decay": decay}) for lr in rates]
     return objects, start, torch.randn(steps, rows, size, generator=generator, dtype=dtype) * scale
@@ -106,12 +117,18 @@ def test_the_lean_form_equals_the_rule_up_to_rounding(
         w, state = rule.update(w, g, state)
         v, other = update(v, g, other)
     scale = max(1.0, w.abs().max().item())
-    limit = (2e-4 if start.dtype == torch.float32 else 1e-10) * scale  # a step's own size is the rate, 1 at most
+    limit = (
+        2e-4 if start.dtype == torch.float32 else 1e-10
+    ) * scale  # a step's own size is the rate, 1 at most
     assert (w - v).abs().max() <= limit
-    assert {name: value.shape for name, value in other.items()} == {name: value.shape for name, value in state.items()}
+    assert {name: value.shape for name, value in other.items()} == {
+        name: value.shape for name, value in state.items()
+    }
     for name, value in other.items():
         assert value.dtype == state[name].dtype
-        torch.testing.assert_close(value, state[name], rtol=1e-3, atol=1e-5 * gradients.abs().max().item() ** 2 + 1e-6)
+        torch.testing.assert_close(
+            value, state[name], rtol=1e-3, atol=1e-5 * gradients.abs().max().item() ** 2 + 1e-6
+        )
 
 
 @given(walks())
@@ -135,7 +152,9 @@ def test_a_row_steps_to_the_same_bits_alone_and_in_company(
 
 
 @given(walks())
-def test_the_lean_form_changes_none_of_its_inputs(walk: tuple[list[Optimiser], torch.Tensor, torch.Tensor]) -> None:
+def test_the_lean_form_changes_none_of_its_inputs(
+    walk: tuple[list[Optimiser], torch.Tensor, torch.Tensor],
+) -> None:
     objects, w, gradients = walk
     rule = columns(objects, type(objects[0]), w)
     update, g = lean_update(rule, w), gradients[0]
@@ -176,13 +195,20 @@ class Decoupled(Adam):
 
 
 @pytest.mark.parametrize("rule", [SignSGD(lr=0.1), Decoupled(lr=0.1)])
-def test_a_rule_that_overrides_part_of_another_is_not_replaced_by_that_ones_lean_form(rule: Optimiser) -> None:
+def test_a_rule_that_overrides_part_of_another_is_not_replaced_by_that_ones_lean_form(
+    rule: Optimiser,
+) -> None:
     w, g = torch.ones(1, 3), torch.tensor([[3.0, -1.0, 0.5]])
     own: Any = columns([rule], type(rule), w)
     assert torch.equal(lean_update(own, w)(w, g, own.init(w))[0], own.update(w, g, own.init(w))[0])
 
 
 def test_a_gradient_in_any_order_of_memory_is_read_rightly() -> None:
-    w, g = torch.zeros(1, 4), torch.tensor([[1.0, 9.0], [-1.0, 9.0], [1.0, 9.0], [-1.0, 9.0]])[:, 0][None]
+    w, g = (
+        torch.zeros(1, 4),
+        torch.tensor([[1.0, 9.0], [-1.0, 9.0], [1.0, 9.0], [-1.0, 9.0]])[:, 0][None],
+    )
     own: Any = columns([Adam(lr=0.1)], Adam, w)
-    assert torch.allclose(lean_update(own, w)(w, g, own.init(w))[0], own.update(w, g, own.init(w))[0])
+    assert torch.allclose(
+        lean_update(own, w)(w, g, own.init(w))[0], own.update(w, g, own.init(w))[0]
+    )

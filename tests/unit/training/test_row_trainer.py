@@ -15,7 +15,7 @@ from torch.nn import functional
 from tacit.core.errors import StudyError
 from tacit.core.rows import Rows, columns
 from tacit.federated.algorithms.fedprox import FedProx
-from tacit.training.batches import Batch, Batches, Listed, Samples
+from tacit.training.batches import Batch, Batches, ListedBatches, Samples
 from tacit.training.draws import normals
 from tacit.training.evaluation import evaluate
 from tacit.training.gradients import Gradients, row_gradients
@@ -25,7 +25,10 @@ from tacit.training.sampling import Epochs, Poisson, Sampling
 from tacit.training.trainer import Trained
 
 DRAW = torch.Generator().manual_seed(0)
-X, Y = torch.randn(50, 6, generator=DRAW, dtype=torch.float64), torch.randint(0, 3, (50,), generator=DRAW)
+X, Y = (
+    torch.randn(50, 6, generator=DRAW, dtype=torch.float64),
+    torch.randint(0, 3, (50,), generator=DRAW),
+)
 SAMPLES = Samples(X, Y)
 FORMS: list[Any] = ["loop", "vmap", "captured"]
 SHARDS = [torch.arange(40), torch.arange(30, 37), torch.arange(12), torch.arange(0)]
@@ -42,15 +45,19 @@ def rows_of(module: nn.Module, count: int) -> Tensor:
     return torch.stack([row * (1 + k / 10) for k in range(count)])
 
 
-def plans(trainer: RowTrainer, shards: Sequence[Tensor] = SHARDS, sampling: Sampling | None = None) -> list[Batches]:
+def plans(
+    trainer: RowTrainer, shards: Sequence[Tensor] = SHARDS, sampling: Sampling | None = None
+) -> list[Batches]:
     drawn = []
     for k, shard in enumerate(shards):
         order = torch.Generator().manual_seed(k)
-        drawn.append(trainer.plan(sampling or Epochs(), shard, k + 1, 5, order))
+        drawn.append(trainer.draw_batches(sampling or Epochs(), shard, k + 1, 5, order))
     return drawn
 
 
-def train(trainer: RowTrainer, w: Tensor, batches: Sequence[Batches], optimiser: Optimiser, **given: Any) -> Trained:
+def train(
+    trainer: RowTrainer, w: Tensor, batches: Sequence[Batches], optimiser: Optimiser, **given: Any
+) -> Trained:
     rule: Any = columns([optimiser] * len(w), type(optimiser), w)
     return trainer.train(w, batches, optimiser=rule, **given)
 
@@ -79,7 +86,9 @@ def test_rows_are_trained_alike_in_every_form(form: Any, sampling: Sampling) -> 
 def test_a_plan_is_cut_short_by_its_first_batches() -> None:
     for form in FORMS:
         trainer = RowTrainer(mlp(), SAMPLES, form=form)
-        batches = trainer.plan(Epochs(), torch.arange(20), 2, 5, torch.Generator().manual_seed(0))
+        batches = trainer.draw_batches(
+            Epochs(), torch.arange(20), 2, 5, torch.Generator().manual_seed(0)
+        )
         assert len(batches) == 8
         done = train(trainer, rows_of(mlp(), 1), [batches.first(3)], SGD())
         assert done.work.steps.item() == 3
@@ -88,7 +97,9 @@ def test_a_plan_is_cut_short_by_its_first_batches() -> None:
 def test_batches_of_another_form_are_refused() -> None:
     looped, captured = (RowTrainer(mlp(), SAMPLES, form=form) for form in ("loop", "captured"))
     for trainer, other in ((looped, captured), (captured, looped)):
-        with pytest.raises(ValueError, match=r"batches: expected those that this trainer's plan\(\) makes"):
+        with pytest.raises(
+            ValueError, match=r"batches: expected those that this trainer's draw_batches\(\) makes"
+        ):
             train(trainer, rows_of(mlp(), 1), plans(other, SHARDS[:1]), SGD())
 
 
@@ -98,8 +109,15 @@ class Witness:
     def __init__(self) -> None:
         self.seen: list[tuple[list[int], int]] = []
 
-    def __call__(self, w: Tensor, buffers: Rows, batch: Batch, seeds: Tensor, step: Tensor) -> Gradients:
-        assert (seeds.dtype, seeds.shape, step.dtype, step.shape) == (torch.int64, w.shape[:1], torch.int64, ())
+    def __call__(
+        self, w: Tensor, buffers: Rows, batch: Batch, seeds: Tensor, step: Tensor
+    ) -> Gradients:
+        assert (seeds.dtype, seeds.shape, step.dtype, step.shape) == (
+            torch.int64,
+            w.shape[:1],
+            torch.int64,
+            (),
+        )
         self.seen.append((seeds.tolist(), int(step)))
         noise = normals(seeds, step, w.shape[1], dtype=w.dtype)
         zero = w.new_zeros(len(w), 1)
@@ -111,10 +129,16 @@ def test_a_gradient_function_sees_every_rows_seed_and_the_number_of_its_step(for
     witness = Witness()
     trainer = RowTrainer(None, SAMPLES, form=form, gradient=witness)
     shards = [torch.arange(10), torch.arange(25), torch.arange(5)]
-    drawn = [trainer.plan(Epochs(), shard, 1, 5, torch.Generator()) for shard in shards]
+    drawn = [trainer.draw_batches(Epochs(), shard, 1, 5, torch.Generator()) for shard in shards]
     train(trainer, torch.zeros(3, 4, dtype=torch.float64), drawn, SGD(), seeds=[7, 8, 9])
     assert [step for _, step in witness.seen] == [0, 1, 2, 3, 4]
-    assert [seeds for seeds, _ in witness.seen] == [[8, 7, 9], [8, 7], [8], [8], [8]]  # rows that are done have left
+    assert [seeds for seeds, _ in witness.seen] == [
+        [8, 7, 9],
+        [8, 7],
+        [8],
+        [8],
+        [8],
+    ]  # rows that are done have left
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -135,10 +159,15 @@ def test_noise_in_a_row_depends_on_its_seed_alone(form: Any) -> None:
     torch.testing.assert_close(together, alike, rtol=1e-12, atol=1e-12)
 
 
-def test_a_gradient_function_of_ones_own_wants_seeds_or_its_noise_would_be_the_same_in_all_rows() -> None:
+def test_a_gradient_function_of_ones_own_wants_seeds_or_its_noise_would_be_the_same_in_all_rows() -> (
+    None
+):
     trainer = RowTrainer(None, SAMPLES, gradient=Witness())
-    w, batches = torch.zeros(2, 4, dtype=torch.float64), [Listed([torch.arange(2)])] * 2
-    with pytest.raises(ValueError, match="seeds: expected one per row, since a gradient function of your own may draw"):
+    w, batches = torch.zeros(2, 4, dtype=torch.float64), [ListedBatches([torch.arange(2)])] * 2
+    with pytest.raises(
+        ValueError,
+        match="seeds: expected one per row, since a gradient function of your own may draw",
+    ):
         train(trainer, w, batches, SGD())
     with pytest.raises(ValueError, match="since a gradient function of your own may draw"):
         trainer.full_gradient(w, [torch.arange(2)] * 2)
@@ -148,12 +177,16 @@ def test_a_gradient_function_of_ones_own_wants_seeds_or_its_noise_would_be_the_s
 def test_rows_batches_and_seeds_must_be_as_many(form: Any) -> None:
     trainer = RowTrainer(mlp(), SAMPLES, form=form)
     w = rows_of(mlp(), 2)
-    batches = [trainer.plan(Epochs(), torch.arange(4), 1, 2, torch.Generator()) for _ in range(2)]
+    batches = [
+        trainer.draw_batches(Epochs(), torch.arange(4), 1, 2, torch.Generator()) for _ in range(2)
+    ]
     with pytest.raises(ValueError, match="batches: expected 2, those of every row, got 1"):
         train(trainer, w, batches[:1], SGD())
     with pytest.raises(ValueError, match="seeds: expected 2, one per row, got 3"):
         train(trainer, w, batches, SGD(), seeds=[1, 2, 3])
-    by_list, by_tensor = (train(trainer, w, batches, SGD(), seeds=seeds) for seeds in ([1, 2], torch.tensor([1, 2])))
+    by_list, by_tensor = (
+        train(trainer, w, batches, SGD(), seeds=seeds) for seeds in ([1, 2], torch.tensor([1, 2]))
+    )
     assert torch.equal(by_list.w, by_tensor.w)
 
 
@@ -179,7 +212,10 @@ def as_planned(trainer: RowTrainer, lists: Sequence[Sequence[Tensor]]) -> list[B
         def batches(self, shard: Tensor, *_: Any) -> Sequence[Tensor]:
             return lists[int(shard)]
 
-    return [trainer.plan(Given(), torch.tensor(k), 1, None, torch.Generator()) for k in range(len(lists))]
+    return [
+        trainer.draw_batches(Given(), torch.tensor(k), 1, None, torch.Generator())
+        for k in range(len(lists))
+    ]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -187,7 +223,10 @@ def as_planned(trainer: RowTrainer, lists: Sequence[Sequence[Tensor]]) -> list[B
 def test_an_empty_batch_is_a_step_with_a_gradient_of_zero(form: Any, module: nn.Module) -> None:
     trainer = RowTrainer(module, SAMPLES, form=form)
     w = rows_of(module, 3)
-    buffers = {name: torch.stack([value] * 3) for name, value in trainer.layout.copy_buffers(module).items()}
+    buffers = {
+        name: torch.stack([value] * 3)
+        for name, value in trainer.layout.copy_buffers(module).items()
+    }
     done = train(trainer, w, as_planned(trainer, WITH_EMPTY), Momentum(lr=0.1), buffers=buffers)
     for k, batches in enumerate(WITH_EMPTY):
         wanted = by_hand(trainer.layout.unflatten(w[k]), module, batches)
@@ -245,12 +284,16 @@ def test_a_loss_of_ones_own_is_what_rows_are_trained_and_tested_for(form: Any) -
 @pytest.mark.parametrize("form", FORMS)
 def test_a_loss_that_is_no_number_per_sample_is_refused(form: Any) -> None:
     trainer = RowTrainer(mlp(), SAMPLES, form=form, loss=functional.cross_entropy)
-    with pytest.raises(StudyError, match=r"a loss must return one number per sample, \(4,\); it returned \(\)"):
+    with pytest.raises(
+        StudyError, match=r"a loss must return one number per sample, \(4,\); it returned \(\)"
+    ):
         train(trainer, rows_of(mlp(), 1), as_planned(trainer, [[torch.arange(4)]]), SGD())
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_full_gradient_is_that_of_all_samples(form: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_full_gradient_is_that_of_all_samples(
+    form: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tacit.training.row_trainer.FULL", 7)
     trainer, w = RowTrainer(mlp(), SAMPLES, form=form), rows_of(mlp(), 4)
     g = trainer.full_gradient(w, SHARDS)
@@ -281,7 +324,9 @@ def test_a_model_that_draws_is_trained_row_by_row_each_from_its_seed(form: Any) 
     together = train(trainer, w, plans(trainer)[:2], SGD(lr=0.1), seeds=SEEDS[:2])
     assert torch.equal(torch.random.get_rng_state(), before)
     for k in range(2):
-        alone = train(trainer, w[k : k + 1], plans(trainer)[k : k + 1], SGD(lr=0.1), seeds=SEEDS[k : k + 1])
+        alone = train(
+            trainer, w[k : k + 1], plans(trainer)[k : k + 1], SGD(lr=0.1), seeds=SEEDS[k : k + 1]
+        )
         assert torch.equal(alone.w[0], together.w[k])
     other = train(trainer, w, plans(trainer)[:2], SGD(lr=0.1), seeds=[1, 2])
     assert not torch.equal(other.w, together.w)
@@ -292,7 +337,15 @@ def test_dropout_draws_what_torch_draws_after_that_seed() -> None:
     w = rows_of(dropping(), 1)
     batches = [torch.arange(10), torch.arange(10, 20)]
     shard = torch.arange(20)
-    done = train(trainer, w, [Listed(batches)], SGD(lr=0.1), sent={"x": w}, full_of=[shard], seeds=[42])
+    done = train(
+        trainer,
+        w,
+        [ListedBatches(batches)],
+        SGD(lr=0.1),
+        sent={"x": w},
+        full_of=[shard],
+        seeds=[42],
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(42)
         functional.cross_entropy(module(X[shard]), Y[shard])  # the full gradient draws first
@@ -340,7 +393,9 @@ def test_the_same_model_trains_on_other_samples(form: Any) -> None:
     soft = Samples(X[:20] + 1, torch.rand(20, 3, dtype=torch.float64).softmax(1))
     public = trainer.on(soft)
     w = rows_of(mlp(), 1)
-    batches = public.plan(Epochs(), torch.arange(20), 1, 8, torch.Generator().manual_seed(0))
+    batches = public.draw_batches(
+        Epochs(), torch.arange(20), 1, 8, torch.Generator().manual_seed(0)
+    )
     done = train(public, w, [batches], SGD(lr=0.1))
     alone = train(RowTrainer(mlp(), soft), w, [batches], SGD(lr=0.1))
     torch.testing.assert_close(done.w, alone.w)
@@ -359,7 +414,9 @@ def test_rows_at_once_follow_from_the_form() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_bytes_are_the_pictures_that_they_came_from(form: Any) -> None:
-    pixels = torch.randint(0, 256, (30, 6), generator=torch.Generator().manual_seed(3), dtype=torch.uint8)
+    pixels = torch.randint(
+        0, 256, (30, 6), generator=torch.Generator().manual_seed(3), dtype=torch.uint8
+    )
     floats = pixels.float() / torch.tensor(255.0)
     module = mlp().float()
     w = rows_of(module, 1)
@@ -376,7 +433,9 @@ def training_in(names: set[str]) -> Any:
 
     def work(trainer: RowTrainer, k: int) -> Tensor:
         names.add(threading.current_thread().name)
-        return train(trainer, rows[k : k + 1], [Listed(torch.arange(50).split(5))], Adam(), seeds=[k]).w
+        return train(
+            trainer, rows[k : k + 1], [ListedBatches(torch.arange(50).split(5))], Adam(), seeds=[k]
+        ).w
 
     return work
 
@@ -404,7 +463,9 @@ def test_work_that_shares_nothing_is_spread_over_threads_in_order() -> None:
         ({"side_by_side": 1}, True),
     ],
 )
-def test_other_work_is_done_one_after_another_by_the_trainer_itself(options: Any, apart: bool) -> None:
+def test_other_work_is_done_one_after_another_by_the_trainer_itself(
+    options: Any, apart: bool
+) -> None:
     trainer = RowTrainer(mlp(), SAMPLES, **options)
     assert list(trainer.spread(lambda mine, k: (mine is trainer, k), range(4), apart=apart)) == [
         (True, k) for k in range(4)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.core.errors import StudyError
-from tacit.training.batches import pack_plan, plan_epochs
-from tacit.training.sampling import Epochs, Function, Poisson, Sampling
+from tacit.training.batches import epoch_batches, pack_batches
+from tacit.training.sampling import Epochs, FunctionSampling, Poisson, Sampling
 
-SAMPLINGS: list[Sampling] = [Epochs(), Poisson(), Function("own_batches:backwards")]
+SAMPLINGS: list[Sampling] = [Epochs(), Poisson(), FunctionSampling("own_batches:backwards")]
 sizes = st.one_of(st.none(), st.integers(1, 50))
 
 
@@ -40,11 +40,16 @@ def test_epochs_are_the_shuffled_passes_that_they_always_were(
 ) -> None:
     shard = torch.arange(count)
     ours = Epochs().batches(shard, epochs, size, seeded(seed))
-    theirs = plan_epochs(shard, epochs, size, seeded(seed))
+    theirs = epoch_batches(shard, epochs, size, seeded(seed))
     assert [batch.tolist() for batch in ours] == [batch.tolist() for batch in theirs]
 
 
-@given(count=st.integers(1, 60), epochs=st.integers(1, 3), size=st.integers(1, 60), seed=st.integers(0, 99))
+@given(
+    count=st.integers(1, 60),
+    epochs=st.integers(1, 3),
+    size=st.integers(1, 60),
+    seed=st.integers(0, 99),
+)
 def test_poisson_batches_are_subsets_as_many_as_an_epochs_batches(
     count: int, epochs: int, size: int, seed: int
 ) -> None:
@@ -67,7 +72,9 @@ def test_each_sample_joins_each_poisson_batch_by_itself_with_the_same_probabilit
     assert (joined.mean(0) - 0.2).abs().max() < 5 * deviation
     lengths = joined.sum(1)
     assert lengths.mean().item() == pytest.approx(size, abs=0.15)
-    assert lengths.var().item() == pytest.approx(count * 0.2 * 0.8, rel=0.1)  # a binomial distribution's
+    assert lengths.var().item() == pytest.approx(
+        count * 0.2 * 0.8, rel=0.1
+    )  # a binomial distribution's
     together = torch.corrcoef(joined.T) - torch.eye(count)
     assert together.abs().max() < 5 / math.sqrt(steps)
 
@@ -78,7 +85,9 @@ def test_a_poisson_batch_may_be_empty() -> None:
 
 
 @pytest.mark.parametrize("size", [None, 4, 9])
-def test_without_a_smaller_batch_size_every_sample_joins_every_poisson_step(size: int | None) -> None:
+def test_without_a_smaller_batch_size_every_sample_joins_every_poisson_step(
+    size: int | None,
+) -> None:
     batches = Poisson().batches(torch.arange(4), 3, size, seeded(0))
     assert [batch.tolist() for batch in batches] == [[0, 1, 2, 3]] * 3
 
@@ -89,34 +98,50 @@ def test_a_client_without_samples_has_no_steps(sampling: Sampling) -> None:
 
 
 def test_ones_own_function_draws_the_batches() -> None:
-    batches = Function("own_batches:backwards").batches(torch.tensor([4, 6, 8]), 2, 2, seeded(0))
+    batches = FunctionSampling("own_batches:backwards").batches(
+        torch.tensor([4, 6, 8]), 2, 2, seeded(0)
+    )
     assert [batch.tolist() for batch in batches] == [[8, 6], [4], [8, 6], [4], []]
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("NO_FUNCTION", r"own_batches:NO_FUNCTION: expected a function of \(shard, epochs, batch_size, generator\)"),
-        ("of_two", r"own_batches:of_two: expected a function of \(shard, epochs, batch_size, generator\)"),
+        (
+            "NO_FUNCTION",
+            r"own_batches:NO_FUNCTION: expected a function of \(shard, epochs, batch_size, generator\)",
+        ),
+        (
+            "of_two",
+            r"own_batches:of_two: expected a function of \(shard, epochs, batch_size, generator\)",
+        ),
         ("a_number", "expected a sequence of index tensors, got 3"),
-        ("a_list_of_lists", r"batch 0: expected a tensor of whole numbers in one dimension, got \[1\]"),
-        ("floats", r"batch 0: expected a tensor of whole numbers in one dimension, got float32 of shape \(3,\)"),
+        (
+            "a_list_of_lists",
+            r"batch 0: expected a tensor of whole numbers in one dimension, got \[1\]",
+        ),
+        (
+            "floats",
+            r"batch 0: expected a tensor of whole numbers in one dimension, got float32 of shape \(3,\)",
+        ),
         ("strangers", r"batch 1: names samples that are not in the shard; take them from it"),
     ],
 )
-def test_a_function_that_returns_something_else_is_told_what_is_wanted(name: str, said: str) -> None:
+def test_a_function_that_returns_something_else_is_told_what_is_wanted(
+    name: str, said: str
+) -> None:
     with pytest.raises(StudyError, match=said):
-        Function(f"own_batches:{name}").batches(torch.arange(3), 1, None, seeded(0))
+        FunctionSampling(f"own_batches:{name}").batches(torch.arange(3), 1, None, seeded(0))
 
 
 def test_a_function_that_shuffles_in_place_changes_nobody_s_samples() -> None:
     shard = torch.tensor([4, 6, 8])
-    batches = Function("own_batches:in_place").batches(shard, 1, None, seeded(0))
+    batches = FunctionSampling("own_batches:in_place").batches(shard, 1, None, seeded(0))
     assert [batch.tolist() for batch in batches] == [[8, 4]]
     assert shard.tolist() == [4, 6, 8]
 
 
 def test_a_plan_of_empty_batches_can_be_packed() -> None:
-    packed = pack_plan([torch.arange(0)] * 3)
+    packed = pack_batches([torch.arange(0)] * 3)
     assert packed.counts.tolist() == [0, 0, 0]
     assert packed.index.shape[0] == 3

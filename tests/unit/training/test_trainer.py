@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tacit.core.rows import Rows, columns
 from tacit.core.vectors import Layout
-from tacit.training.batches import Batch, Listed, Samples, gather, plan_epochs
+from tacit.training.batches import Batch, ListedBatches, Samples, epoch_batches, gather
 from tacit.training.evaluation import evaluate
 from tacit.training.gradients import Gradients, row_gradients
 from tacit.training.losses import hits
@@ -31,7 +31,9 @@ def mlp() -> nn.Module:
 
 def with_batch_norm() -> nn.Module:
     torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).double()
+    return nn.Sequential(
+        nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)
+    ).double()
 
 
 def train(module: nn.Module, plans: list[Any], optimiser: Optimiser, **options: Any) -> Trained:
@@ -39,16 +41,26 @@ def train(module: nn.Module, plans: list[Any], optimiser: Optimiser, **options: 
     layout, rows = Layout.of(module), len(plans)
     w = layout.flatten(module).repeat(rows, 1)
     rule: Any = columns([optimiser] * rows, type(optimiser), w)
-    buffers = {name: torch.stack([value] * rows) for name, value in layout.copy_buffers(module).items()}
+    buffers = {
+        name: torch.stack([value] * rows) for name, value in layout.copy_buffers(module).items()
+    }
     trainer = RowTrainer(module, Samples(X, Y), **options)
-    return trainer.train(w, [Listed(plan) for plan in plans], optimiser=rule, buffers=buffers, seeds=range(rows))
+    return trainer.train(
+        w,
+        [ListedBatches(plan) for plan in plans],
+        optimiser=rule,
+        buffers=buffers,
+        seeds=range(rows),
+    )
 
 
 def plans_of(sizes: list[tuple[int, int, int]]) -> list[Any]:
     made = []
     for k, (samples, epochs, batch) in enumerate(sizes):
         draw = torch.Generator().manual_seed(k)
-        made.append(plan_epochs(torch.randperm(50, generator=draw)[:samples], epochs, batch, draw))
+        made.append(
+            epoch_batches(torch.randperm(50, generator=draw)[:samples], epochs, batch, draw)
+        )
     return made
 
 
@@ -65,9 +77,17 @@ UNEQUAL = [(50, 2, 16), (7, 1, 3), (20, 5, 20), (33, 1, 4), (0, 3, 5)]
 
 @pytest.mark.parametrize("form", ["loop", "vmap"])
 @pytest.mark.parametrize("model", [mlp, with_batch_norm])
-def test_unequal_rows_train_as_a_plain_torch_loop_trains_each_alone(form: Any, model: Callable[[], nn.Module]) -> None:
-    plans = plans_of([(50, 2, 16), (8, 1, 4), (20, 5, 20), (33, 1, 4)] if model is with_batch_norm else UNEQUAL)
-    plans = [[batch for batch in plan if len(batch) > 1] for plan in plans] if model is with_batch_norm else plans
+def test_unequal_rows_train_as_a_plain_torch_loop_trains_each_alone(
+    form: Any, model: Callable[[], nn.Module]
+) -> None:
+    plans = plans_of(
+        [(50, 2, 16), (8, 1, 4), (20, 5, 20), (33, 1, 4)] if model is with_batch_norm else UNEQUAL
+    )
+    plans = (
+        [[batch for batch in plan if len(batch) > 1] for plan in plans]
+        if model is with_batch_norm
+        else plans
+    )
     done = train(model(), plans, Adam(lr=0.01), form=form)
     for k, plan in enumerate(plans):
         module = model()
@@ -79,7 +99,11 @@ def test_unequal_rows_train_as_a_plain_torch_loop_trains_each_alone(form: Any, m
             torch.testing.assert_close(done.buffers[name][k], value, rtol=1e-9, atol=1e-10)
 
 
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 3), st.integers(1, 12)), min_size=1, max_size=5))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 30), st.integers(1, 3), st.integers(1, 12)), min_size=1, max_size=5
+    )
+)
 @settings(deadline=None, max_examples=25)
 def test_a_row_does_not_notice_its_company(sizes: list[tuple[int, int, int]]) -> None:
     plans = plans_of(sizes)
@@ -91,9 +115,18 @@ def test_a_row_does_not_notice_its_company(sizes: list[tuple[int, int, int]]) ->
         assert together.seen[k] == sizes[k][0] * sizes[k][1]
 
 
-@given(st.integers(0, 40), st.integers(1, 4), st.one_of(st.none(), st.integers(1, 50)), st.integers(0, 99))
-def test_a_plan_sees_every_sample_once_per_epoch(samples: int, epochs: int, batch: int | None, seed: int) -> None:
-    plan = plan_epochs(torch.arange(samples) + 3, epochs, batch, torch.Generator().manual_seed(seed))
+@given(
+    st.integers(0, 40),
+    st.integers(1, 4),
+    st.one_of(st.none(), st.integers(1, 50)),
+    st.integers(0, 99),
+)
+def test_a_plan_sees_every_sample_once_per_epoch(
+    samples: int, epochs: int, batch: int | None, seed: int
+) -> None:
+    plan = epoch_batches(
+        torch.arange(samples) + 3, epochs, batch, torch.Generator().manual_seed(seed)
+    )
     seen = torch.cat([torch.zeros(0, dtype=torch.long), *plan])
     assert torch.equal(seen.sort()[0], (torch.arange(samples) + 3).repeat(epochs).sort()[0])
     assert all(0 < len(part) <= (batch or samples) for part in plan)
@@ -108,11 +141,15 @@ def test_padding_never_reaches_the_gradient() -> None:
     spoiled.y[1, 2:] = mlp()(spoiled.x[1, 2:]).argmax(1)  # each of them would be a hit
     w = Layout.of(mlp()).flatten(mlp()).repeat(2, 1)
     for form in ("loop", "vmap"):
-        clean, dirty = (row_gradients(mlp(), form)(w, {}, one, NONE, NONE) for one in (batch, spoiled))  # type: ignore[arg-type]
+        clean, dirty = (
+            row_gradients(mlp(), form)(w, {}, one, NONE, NONE) for one in (batch, spoiled)
+        )  # type: ignore[arg-type]
         assert torch.equal(clean.g, dirty.g)
         assert torch.equal(clean.loss, dirty.loss)
         assert torch.equal(clean.hits, dirty.hits)
-        assert clean.hits.flatten().tolist() == [hits(mlp()(X[row]), Y[row]).sum().item() for row in rows]
+        assert clean.hits.flatten().tolist() == [
+            hits(mlp()(X[row]), Y[row]).sum().item() for row in rows
+        ]
 
 
 def test_the_loop_reports_the_mean_loss_and_accuracy_over_the_samples_it_saw() -> None:
@@ -125,7 +162,9 @@ def test_the_loop_reports_the_mean_loss_and_accuracy_over_the_samples_it_saw() -
 
 
 def test_another_gradient_function_can_be_injected() -> None:
-    def towards_one(w: Tensor, buffers: Rows, batch: Batch, seeds: Tensor, step: Tensor) -> Gradients:
+    def towards_one(
+        w: Tensor, buffers: Rows, batch: Batch, seeds: Tensor, step: Tensor
+    ) -> Gradients:
         return Gradients(w - 1, torch.zeros(len(w), 1), torch.zeros(len(w), 1), buffers)
 
     done = train(mlp(), [[torch.arange(1)] * 60] * 2, SGD(lr=0.5), gradient=towards_one)

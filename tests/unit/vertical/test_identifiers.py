@@ -31,7 +31,9 @@ def read(cells: Any, **spelling: Any) -> list[bytes]:
 
 @settings(max_examples=150)
 @given(TEXTS)
-@example("a\xa8")  # NFKC makes a space of it and a mark, which joins the letter once the space is gone
+@example(
+    "a\xa8"
+)  # NFKC makes a space of it and a mark, which joins the letter once the space is gone
 @example("\u0345\u0301")
 def test_spelling_twice_is_spelling_once(text: str) -> None:
     for spelling in SPELLINGS:
@@ -75,7 +77,9 @@ def test_every_letter_has_one_spelling_and_every_capital_folds() -> None:
             found = one.apply("x" + letter)
             assert one.apply(found) == found, ascii(letter)
         if len(letter.upper().lower()) == 1:  # a capital that has one small letter
-            assert spelling.apply(letter.upper()) == spelling.apply(letter.upper().lower()), ascii(letter)
+            assert spelling.apply(letter.upper()) == spelling.apply(letter.upper().lower()), ascii(
+                letter
+            )
 
 
 @pytest.mark.parametrize(
@@ -93,7 +97,11 @@ def test_every_letter_has_one_spelling_and_every_capital_folds() -> None:
         ("Ana\u00a0Muñoz", "ana  mun\u0303oz", True),
         ("Ana\u3000Muñoz", "ana\u2003muñoz\x1f", True),
         ("AnaMuñoz", "ana muñoz", False),
-        ("ana\u200bmuñoz", "anamuñoz", False),  # zero-width characters are kept: they can be letters' joints
+        (
+            "ana\u200bmuñoz",
+            "anamuñoz",
+            False,
+        ),  # zero-width characters are kept: they can be letters' joints
         ("\ufeffana", "ana", False),
         ("ﬁona", "fiona", True),  # folding alone opens ligatures
         ("x²", "x2", False),
@@ -160,33 +168,53 @@ def test_long_whole_numbers_keep_their_digits() -> None:
     assert read([float(EXACT - 1)]) == [b"9007199254740991"]
 
 
-@pytest.mark.parametrize("number", [float(EXACT), -float(EXACT), 1e300, 7.5, float("inf"), np.float32(0.1)])
+@pytest.mark.parametrize(
+    "number", [float(EXACT), -float(EXACT), 1e300, 7.5, float("inf"), np.float32(0.1)]
+)
 @pytest.mark.parametrize("kind", [None, object])
 def test_floats_that_are_no_identifiers_are_refused(number: float, kind: Any) -> None:
     for cells in (pd.Series([1.0, number], dtype=kind), [number, "a"]):
-        with pytest.raises(DataError, match=r"^id holds numbers with decimals, or too long for a float"):
+        with pytest.raises(
+            DataError, match=r"^id holds numbers with decimals, or too long for a float"
+        ):
             read(cells)
 
 
 @pytest.mark.parametrize(
     "cells",
-    [[True], [True, None], np.array([True]), pd.Series([True, None], dtype="boolean"), ["a", np.True_]],
+    [
+        [True],
+        [True, None],
+        np.array([True]),
+        pd.Series([True, None], dtype="boolean"),
+        ["a", np.True_],
+    ],
     ids=repr,
 )
 def test_true_and_false_identify_nobody(cells: Any) -> None:
-    with pytest.raises(DataError, match=r"^id holds true and false, which identify nobody; name another column$"):
+    with pytest.raises(
+        DataError, match=r"^id holds true and false, which identify nobody; name another column$"
+    ):
         read(cells)
 
 
 @pytest.mark.parametrize("cell", [["a"], ("a", "b"), {"a": 1}, b"a", np.array([1, 2])], ids=repr)
 def test_cells_that_are_no_text_are_refused_and_not_shown(cell: Any) -> None:
-    with pytest.raises(DataError, match=rf"^id holds {type(cell).__name__} in its cells; give identifiers as text"):
+    with pytest.raises(
+        DataError, match=rf"^id holds {type(cell).__name__} in its cells; give identifiers as text"
+    ):
         read_identifiers(pd.DataFrame({"id": pd.Series(["x", cell], dtype=object)}), "id")
 
 
 def test_dates_are_iso_wherever_they_come_from() -> None:
     day = "2020-02-29"
-    dates = (pd.to_datetime([day]), [pd.Timestamp(day), "x"], [datetime.date(2020, 2, 29)], [day], pd.Series([day]))
+    dates = (
+        pd.to_datetime([day]),
+        [pd.Timestamp(day), "x"],
+        [datetime.date(2020, 2, 29)],
+        [day],
+        pd.Series([day]),
+    )
     assert {read(cells)[0] for cells in dates} == {day.encode()}
     assert read([datetime.datetime(2020, 2, 29)]) == [day.encode()]
     assert read(pd.to_datetime(["2020-02-29 10:30"])) == [b"2020-02-29 10:30:00"]
@@ -218,10 +246,18 @@ def test_several_columns_are_not_run_together() -> None:
     found = read_identifiers(table, ["a", "b"])
     assert (len(found), found.rows.tolist(), found.repeated) == (2, [0, 1], 2)
     assert found.values != read_identifiers(table, ["b", "a"]).values
-    assert read_identifiers(table, ["a"]).values == read_identifiers(table, "a").values == [b"ab", b"a"]
+    assert (
+        read_identifiers(table, ["a"]).values
+        == read_identifiers(table, "a").values
+        == [b"ab", b"a"]
+    )
 
 
-@given(st.lists(st.tuples(st.text("ab\0", max_size=3), st.text("ab\0", max_size=3)), min_size=1, max_size=8))
+@given(
+    st.lists(
+        st.tuples(st.text("ab\0", max_size=3), st.text("ab\0", max_size=3)), min_size=1, max_size=8
+    )
+)
 @settings(max_examples=50)
 def test_pairs_are_the_same_only_where_both_parts_are(pairs: list[tuple[str, str]]) -> None:
     table = pd.DataFrame(pairs, columns=["a", "b"], dtype=object)
@@ -264,10 +300,18 @@ def test_a_list_goes_by_one_name(keys: list[str]) -> None:
         read_identifiers(["x"], keys)
 
 
-@pytest.mark.parametrize("table", [[], pd.Series([], dtype=object), pd.DataFrame({"id": []}), np.array([])], ids=repr)
+@pytest.mark.parametrize(
+    "table", [[], pd.Series([], dtype=object), pd.DataFrame({"id": []}), np.array([])], ids=repr
+)
 def test_nobody_is_nobody(table: Any) -> None:
     found = read_identifiers(table, "id")
-    assert (found.values, found.rows.tolist(), found.total, found.missing, found.repeated) == ([], [], 0, 0, 0)
+    assert (found.values, found.rows.tolist(), found.total, found.missing, found.repeated) == (
+        [],
+        [],
+        0,
+        0,
+        0,
+    )
     assert found.rows.dtype == np.int64
 
 

@@ -14,7 +14,7 @@ import pytest
 import tacit
 from tacit.channel.endpoint import Program
 from tacit.channel.frames import ChannelError
-from tacit.channel.memory import converse
+from tacit.channel.loopback import converse
 from tacit.core.errors import DataError, StudyError, TacitError
 from tacit.vertical.identifiers import Spelling
 from tacit.vertical.intersection import LONGEST, _question, complete, cores
@@ -29,7 +29,13 @@ def test_tables_of_one_process_are_compared() -> None:
     found = tacit.psi(TABLES, "nin", threads=1)
     alice, bob = found["alice"], found["bob"]
     assert isinstance(alice, tacit.Intersection)
-    assert (alice.party, alice.size, alice.total, alice.missing, alice.repeated) == ("alice", 2, 5, 1, 1)
+    assert (alice.party, alice.size, alice.total, alice.missing, alice.repeated) == (
+        "alice",
+        2,
+        5,
+        1,
+        1,
+    )
     assert (bob.party, bob.size, bob.total, bob.missing, bob.repeated) == ("bob", 2, 3, 0, 0)
     assert dict(alice.sizes) == {"alice": 3, "bob": 3}
     joined = list(zip(alice.of(ALICE)["age"], bob.of(BOB)["income"], strict=True))
@@ -77,7 +83,9 @@ def test_several_columns_identify_together() -> None:
 
 
 def test_lists_and_series_go_by_the_name_of_the_key() -> None:
-    found = tacit.psi({"a": ["x", "y"], "b": pd.Series(["y"], index=[7]), "c": np.array(["y", "z"])}, "id")
+    found = tacit.psi(
+        {"a": ["x", "y"], "b": pd.Series(["y"], index=[7]), "c": np.array(["y", "z"])}, "id"
+    )
     assert [own.rows.tolist() for own in found.values()] == [[1], [0], [0]]
 
 
@@ -151,7 +159,11 @@ def test_data_are_left_as_they_were() -> None:
         (TABLES, {"spelling": {"case": "up"}}, "case: expected fold or keep, got 'up'"),
         (TABLES, {"spelling": {"cas": "fold"}}, "did you mean case?"),
         (TABLES, {"spelling": "nfc"}, "spelling: expected settings such as"),
-        (TABLES, {"learns": "carol"}, "'carol' cannot learn the result: the parties are alice, bob"),
+        (
+            TABLES,
+            {"learns": "carol"},
+            "'carol' cannot learn the result: the parties are alice, bob",
+        ),
         (TABLES, {"learns": ["alice"]}, "cannot learn the result"),
         (TABLES, {"key": "nif"}, "alice: there is no column 'nif'; did you mean nin?"),
         (TABLES, {"key": ["nin", "age"]}, "bob: there is no column 'age'"),
@@ -166,7 +178,11 @@ def test_data_are_left_as_they_were() -> None:
         ({"alice": "nowhere.csv", "bob": BOB}, {}, "alice: nowhere.csv does not exist"),
         ({"alice": None, "bob": BOB}, {}, "alice: expected a table, or a list of identifiers"),
         ({"alice": [True], "bob": BOB}, {}, "alice: nin holds true and false"),
-        (ALICE, {"party": "alice", "group": "thesis"}, "thesis is not secure, so it stays in one process"),
+        (
+            ALICE,
+            {"party": "alice", "group": "thesis"},
+            "thesis is not secure, so it stays in one process",
+        ),
         (ALICE, {"party": "alice", "consortium": "nowhere.yaml"}, "nowhere.yaml"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -191,13 +207,20 @@ def test_a_peer_may_bring_no_more_in_all_attempts_together() -> None:
     accept = Budget(10)
     accept.spend("alice", "bob", 6)
     accept.spend("alice", "carol", 10)
-    with pytest.raises(ChannelError, match=r"^bob brings 5 identifiers after 6 in earlier attempts, and alice accepts"):
+    with pytest.raises(
+        ChannelError,
+        match=r"^bob brings 5 identifiers after 6 in earlier attempts, and alice accepts",
+    ):
         accept.spend("alice", "bob", 5)
-    with pytest.raises(ChannelError, match=r"^bob brings 11 identifiers, and alice accepts at most 10$"):
+    with pytest.raises(
+        ChannelError, match=r"^bob brings 11 identifiers, and alice accepts at most 10$"
+    ):
         Budget(10).spend("alice", "bob", 11)
 
 
-@pytest.mark.parametrize("attempt", range(20))  # each interrupt comes at another moment of the start
+@pytest.mark.parametrize(
+    "attempt", range(20)
+)  # each interrupt comes at another moment of the start
 def test_an_interrupt_in_a_notebook_stops_the_work_in_order(attempt: int) -> None:
     ended: list[str] = []
 
@@ -223,7 +246,9 @@ def test_an_interrupt_in_a_notebook_stops_the_work_in_order(attempt: int) -> Non
 
 def test_other_columns_in_number_or_order_are_told_apart() -> None:
     names = pd.DataFrame({"name": ["a"], "birth": ["b"]})
-    with pytest.raises(TacitError, match=r"differ in what is compared; name the same columns in the same order"):
+    with pytest.raises(
+        TacitError, match=r"differ in what is compared; name the same columns in the same order"
+    ):
         asyncio.run(_differ(names))
 
 
@@ -233,4 +258,7 @@ async def _differ(table: pd.DataFrame) -> None:
         terms = Terms(("alice", "bob"), group, column, spelling)
         return lambda links: agree(links, me, terms, len(table))
 
-    await converse({"alice": program("alice", ["name", "birth"]), "bob": program("bob", ["name"])}, purpose="test")
+    await converse(
+        {"alice": program("alice", ["name", "birth"]), "bob": program("bob", ["name"])},
+        purpose="test",
+    )

@@ -21,7 +21,7 @@ from tacit.channel import endpoint
 from tacit.channel.endpoint import Timing
 from tacit.channel.frames import ChannelError
 from tacit.channel.link import WINDOW, Link
-from tacit.channel.memory import converse
+from tacit.channel.loopback import converse
 from tacit.core.errors import StudyError
 from tacit.core.events import Advanced, Event
 from tacit.vertical import psi
@@ -29,13 +29,16 @@ from tacit.vertical.groups.group import Group
 from tacit.vertical.groups.ristretto255 import Ristretto255
 from tacit.vertical.groups.thesis import P, Q, Thesis
 from tacit.vertical.identifiers import Spelling
-from tacit.vertical.psi import Found, Party, batches, intersect, shuffled
+from tacit.vertical.psi import CommonRows, Party, batches, intersect, shuffled
 from tacit.vertical.tags import make_tags
 from tacit.vertical.terms import MOST_PARTIES, WORDS, Deal, Terms, agree
 
 NAMES = ("alice", "bob", "carol", "dora", "emil")
 VARIANTS = [(learns, only) for learns in ("all", "each") for only in (False, True)]
-PEOPLE = st.lists(st.sampled_from([f"p{k}" for k in range(12)] + ["Ana Muñoz", "ana  muñoz", "李", "P1"]), max_size=14)
+PEOPLE = st.lists(
+    st.sampled_from([f"p{k}" for k in range(12)] + ["Ana Muñoz", "ana  muñoz", "李", "P1"]),
+    max_size=14,
+)
 
 
 @dataclass
@@ -56,7 +59,9 @@ class Wire:
         return [
             one.data
             for one in self.messages
-            if one.name.split()[0] == name and sender in (None, one.sender) and receiver in (None, one.receiver)
+            if one.name.split()[0] == name
+            and sender in (None, one.sender)
+            and receiver in (None, one.receiver)
         ]
 
     def names(self, receiver: str) -> Counter[str]:
@@ -123,7 +128,9 @@ def check(sets: Mapping[str, list[str]], learns: str, size_only: bool, **options
     assert list(found) == list(sets)
     orders = []
     for name, own in found.items():
-        assert own.sizes == {other: len({fold(one) for one in texts}) for other, texts in sets.items()}
+        assert own.sizes == {
+            other: len({fold(one) for one in texts}) for other, texts in sets.items()
+        }
         if learns not in ("all", name):
             assert (own.size, own.rows) == (None, None)
             continue
@@ -132,7 +139,9 @@ def check(sets: Mapping[str, list[str]], learns: str, size_only: bool, **options
         if own.rows is not None:
             folded = [fold(one) for one in sets[name]]
             orders.append([folded[row] for row in own.rows])
-            assert [folded.index(one) for one in orders[-1]] == own.rows.tolist()  # of several rows the first
+            assert [
+                folded.index(one) for one in orders[-1]
+            ] == own.rows.tolist()  # of several rows the first
     assert all(set(order) == shared and len(order) == len(shared) for order in orders)
     assert all(order == orders[0] for order in orders)
     assert len({own.session for own in found.values()}) == 1
@@ -149,8 +158,13 @@ def test_the_result_is_the_plain_intersection(parties: int, data: st.DataObject)
 
 @pytest.mark.parametrize(("learns", "size_only"), VARIANTS)
 @pytest.mark.parametrize("parties", [2, 3, 5])
-def test_every_variant_gives_it_to_those_who_may_learn_it(parties: int, learns: str, size_only: bool) -> None:
-    sets = {name: [str(k) for k in range(place, 6 + place)] for place, name in enumerate(NAMES[:parties])}
+def test_every_variant_gives_it_to_those_who_may_learn_it(
+    parties: int, learns: str, size_only: bool
+) -> None:
+    sets = {
+        name: [str(k) for k in range(place, 6 + place)]
+        for place, name in enumerate(NAMES[:parties])
+    }
     for who in learner(learns, list(sets)):
         check(sets, who, size_only)
 
@@ -190,7 +204,9 @@ def residues(count: int) -> list[str]:
     return [v for v, x in numbers.items() if x < P and pow(x, Q, P) == 1][:count]
 
 
-@pytest.mark.parametrize(("parties", "learns", "size_only"), [(2, "all", False), (2, "bob", True), (3, "all", False)])
+@pytest.mark.parametrize(
+    ("parties", "learns", "size_only"), [(2, "all", False), (2, "bob", True), (3, "all", False)]
+)
 @pytest.mark.parametrize("group", ["modp2048", "thesis"])
 def test_other_groups_give_the_same(group: str, parties: int, learns: str, size_only: bool) -> None:
     people = residues(9)
@@ -203,9 +219,17 @@ def test_many_batches_flow_without_a_deadlock(monkeypatch: pytest.MonkeyPatch, w
     monkeypatch.setattr(psi, "BATCH", 7)
     rows = 7 * (2 * WINDOW + 3)  # more than a link keeps, and a batch that is just full
     for extra in (0, 1, 6):
-        for parties, learns, size_only in ((2, "all", False), (2, "bob", True), (3, "all", False), (4, "carol", False)):
+        for parties, learns, size_only in (
+            (2, "all", False),
+            (2, "bob", True),
+            (3, "all", False),
+            (4, "carol", False),
+        ):
             texts = [str(k) for k in range(rows + extra)]
-            sets = {name: [*texts, name] if place else texts for place, name in enumerate(NAMES[:parties])}
+            sets = {
+                name: [*texts, name] if place else texts
+                for place, name in enumerate(NAMES[:parties])
+            }
             wire.messages.clear()
             asyncio.run(within(60, asyncio.to_thread(check, sets, learns, size_only)))
             assert max(len(raw) for raw in wire.of("set")) == 7 * 32
@@ -228,7 +252,9 @@ def test_batches_cover_all_and_overlap_nowhere(monkeypatch: pytest.MonkeyPatch) 
 # what is sent
 
 
-def test_the_published_example_goes_over_the_wire_number_by_number(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_published_example_goes_over_the_wire_number_by_number(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Section 3.1 of the thesis; its lists are sorted, ours are shuffled."""
     keys = {"alice": 2671390701970302872, "bob": 325637035052474817}
     drawn: list[int] = []
@@ -242,7 +268,9 @@ def test_the_published_example_goes_over_the_wire_number_by_number(wire: Wire, m
     monkeypatch.setattr(Thesis, "draw_key", lambda _: drawn.pop().to_bytes(8, "big"))
     alice = ["12345678A", "87654321B", "54321678C", "67891234D"]
     bob = ["67891234D", "22222222Y", "54321678C", "11111111X"]
-    found = tacit.psi({"alice": alice, "bob": bob}, "nin", group="thesis", spelling={"case": "keep"}, threads=1)
+    found = tacit.psi(
+        {"alice": alice, "bob": bob}, "nin", group="thesis", spelling={"case": "keep"}, threads=1
+    )
     y_a = {4037654302475096183, 7215131381927850152, 7524770399191986516, 4530009952158919715}
     y_b = {709144700394714309, 1186382732300108902, 683568481448076414, 3441729271243177027}
     both_a = {5211193962823641457, 7666888661095677275, 4407230382765344063, 3478216981347847458}
@@ -255,12 +283,16 @@ def test_the_published_example_goes_over_the_wire_number_by_number(wire: Wire, m
     for sender, both in (("bob", both_a), ("alice", both_b)):
         returned = b"".join(wire.of("tags", sender))
         length = len(returned) // 4
-        assert set(pieces(returned, length)) == {make_tags(z.to_bytes(8, "big"), 8, seal, length) for z in both}
+        assert set(pieces(returned, length)) == {
+            make_tags(z.to_bytes(8, "big"), 8, seal, length) for z in both
+        }
     assert {alice[row] for row in found["alice"].rows} == {"67891234D", "54321678C"}
     assert [bob[row] for row in found["bob"].rows] == [alice[row] for row in found["alice"].rows]
 
 
-def test_no_two_sessions_have_anything_in_common(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_two_sessions_have_anything_in_common(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys: list[bytes] = []
     make = Party.__init__
 
@@ -304,7 +336,9 @@ class Said:
 
 
 def test_a_session_is_named_by_all_nonces_sizes_and_terms(monkeypatch: pytest.MonkeyPatch) -> None:
-    def named(mine: str = "0", theirs: str = "0", own: int = 5, other: int = 5, reveal: Any = "rows") -> bytes:
+    def named(
+        mine: str = "0", theirs: str = "0", own: int = 5, other: int = 5, reveal: Any = "rows"
+    ) -> bytes:
         monkeypatch.setattr("secrets.token_hex", lambda _: mine * 64)
         terms = Terms(("alice", "bob"), Ristretto255(), "id", Spelling(), reveal)
         links: Any = {"bob": Said(terms, other, theirs)}
@@ -327,7 +361,9 @@ def test_every_session_has_another_name() -> None:
 
 
 @pytest.mark.parametrize("parties", [2, 3])
-def test_elements_are_sent_in_a_random_order(parties: int, wire: Wire, keys: list[bytes], monkeypatch: Any) -> None:
+def test_elements_are_sent_in_a_random_order(
+    parties: int, wire: Wire, keys: list[bytes], monkeypatch: Any
+) -> None:
     """Sixty elements are in their table's order, or in the one of the last time, once in 60! times."""
     people = [str(k) for k in range(60)]
     orders: list[list[int]] = []
@@ -361,7 +397,9 @@ def test_long_shuffles_keep_no_order() -> None:
 
 
 @pytest.mark.parametrize("learns", ["all", "alice"])
-def test_of_two_who_learn_the_size_the_tags_come_back_sorted(learns: str, wire: Wire, monkeypatch: Any) -> None:
+def test_of_two_who_learn_the_size_the_tags_come_back_sorted(
+    learns: str, wire: Wire, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(psi, "BATCH", 7)
     people = [str(k) for k in range(50)]
     tacit.psi({"alice": people[:30], "bob": people[10:]}, "id", learns=learns, size_only=True)
@@ -374,18 +412,26 @@ def test_of_two_who_learn_the_size_the_tags_come_back_sorted(learns: str, wire: 
     assert not wire.of("places")
 
 
-def test_of_two_who_learn_rows_the_tags_come_back_in_the_order_of_the_elements(wire: Wire, keys: list[bytes]) -> None:
+def test_of_two_who_learn_rows_the_tags_come_back_in_the_order_of_the_elements(
+    wire: Wire, keys: list[bytes]
+) -> None:
     people = [str(k) for k in range(30)]
-    session = tacit.psi({"alice": people, "bob": people}, "id", learns="alice", threads=1)["alice"].session
+    session = tacit.psi({"alice": people, "bob": people}, "id", learns="alice", threads=1)[
+        "alice"
+    ].session
     assert not wire.of("tags", "alice")  # who does not learn gets nothing but elements
     seal = Deal(TERMS, {}, bytes.fromhex(session)).seal
     sent, returned = b"".join(wire.of("set", "alice")), b"".join(wire.of("tags", "bob"))
     length = len(returned) // 30
-    assert any(make_tags(Ristretto255().encrypt(sent, key), 32, seal, length) == returned for key in keys)
+    assert any(
+        make_tags(Ristretto255().encrypt(sent, key), 32, seal, length) == returned for key in keys
+    )
 
 
 def dealt(sets: Mapping[str, Sequence[str]], learns: str = "all", session: bytes = b"") -> Deal:
-    terms = Terms(tuple(sets), Ristretto255(), "id", Spelling(), learner=None if learns == "all" else learns)
+    terms = Terms(
+        tuple(sets), Ristretto255(), "id", Spelling(), learner=None if learns == "all" else learns
+    )
     return Deal(terms, {name: len(own) for name, own in sets.items()}, session)
 
 
@@ -411,7 +457,9 @@ def test_the_ways_of_four() -> None:
     assert deal.route("dora") == ["dora", "alice", "bob", "carol"]
 
 
-@pytest.mark.parametrize(("learns", "size_only"), [("all", False), ("carol", False), ("all", True), ("carol", True)])
+@pytest.mark.parametrize(
+    ("learns", "size_only"), [("all", False), ("carol", False), ("all", True), ("carol", True)]
+)
 def test_of_several_each_hears_no_more_than_it_is_told_to(
     learns: str, size_only: bool, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -451,7 +499,9 @@ def test_of_several_each_hears_no_more_than_it_is_told_to(
     assert all(int.from_bytes(raw, "big") == 17 for raw in wire.of("size") + wire.of("count"))
 
 
-def test_what_more_is_learnt_is_what_the_docstring_says(wire: Wire, own_keys: dict[str, bytes]) -> None:
+def test_what_more_is_learnt_is_what_the_docstring_says(
+    wire: Wire, own_keys: dict[str, bytes]
+) -> None:
     """The collector counts what any sets share; the judge hears how many are in all."""
     sets = {"alice": ["a", "b", "c"], "bob": ["b", "c", "d", "e"], "carol": ["c", "e", "f"]}
     found = tacit.psi(sets, "id", learns="alice", threads=1)
@@ -471,7 +521,9 @@ def test_what_more_is_learnt_is_what_the_docstring_says(wire: Wire, own_keys: di
 def received(wire: Wire, deal: Deal, name: str) -> dict[str, list[bytes]]:
     """The elements of all other sets, as they came to a party."""
     raw = {
-        owner: b"".join(one.data for one in wire.messages if (one.receiver, one.name) == (name, f"set {place}"))
+        owner: b"".join(
+            one.data for one in wire.messages if (one.receiver, one.name) == (name, f"set {place}")
+        )
         for place, owner in enumerate(deal.sizes)
     }
     return {owner: pieces(raw[owner], 32) for owner in deal.sizes if owner != name}
@@ -493,13 +545,18 @@ def overlapping(held: Mapping[str, set[bytes]]) -> set[tuple[str, str]]:
 Several = tuple[Deal, dict[str, list[str]], dict[str, bytes]]
 
 
-@pytest.fixture(params=[(3, "all"), (3, "bob"), (4, "all"), (4, "carol"), (5, "all"), (5, "dora")], ids=str)
+@pytest.fixture(
+    params=[(3, "all"), (3, "bob"), (4, "all"), (4, "carol"), (5, "all"), (5, "dora")], ids=str
+)
 def several(request: Any, wire: Wire, own_keys: dict[str, bytes]) -> Several:
     """A session in which any two parties share people that others lack, and all share some."""
     parties, learns = request.param
     names = NAMES[:parties]
     pairs = [*combinations(names, 2)]
-    sets = {name: ["all", "of them", name, *("+".join(two) for two in pairs if name in two)] for name in names}
+    sets = {
+        name: ["all", "of them", name, *("+".join(two) for two in pairs if name in two)]
+        for name in names
+    }
     found = tacit.psi(sets, "id", learns=learns, threads=1)
     return dealt(sets, learns, bytes.fromhex(found[names[0]].session)), sets, own_keys
 
@@ -510,21 +567,29 @@ def test_a_party_gets_a_set_under_the_keys_of_all_before_it(several: Several, wi
     for name in sets:
         for owner, elements in received(wire, deal, name).items():
             before = deal.route(owner)[: deal.route(owner).index(name)]
-            first = Ristretto255().encrypt_hashed([one.encode() for one in sets[owner]], deal.tag, keys[owner])
-            assert set(elements) == set(pieces(joined([first], *(keys[one] for one in before[1:])), 32))
+            first = Ristretto255().encrypt_hashed(
+                [one.encode() for one in sets[owner]], deal.tag, keys[owner]
+            )
+            assert set(elements) == set(
+                pieces(joined([first], *(keys[one] for one in before[1:])), 32)
+            )
             if name != deal.collector:
                 ways.append(frozenset(before))
     assert len(ways) == len(set(ways))  # no two the same
 
 
-def test_only_the_collector_holds_two_sets_under_the_same_keys(several: Several, wire: Wire) -> None:
+def test_only_the_collector_holds_two_sets_under_the_same_keys(
+    several: Several, wire: Wire
+) -> None:
     deal, sets, keys = several
     for name in sets:
         held = {}
         for owner, elements in received(wire, deal, name).items():
             more = joined(elements, keys[name])
             held[owner] = {*elements, *pieces(more, 32)}
-            held[owner] |= set(pieces(make_tags(more, 32, deal.seal, deal.tag_length), deal.tag_length))
+            held[owner] |= set(
+                pieces(make_tags(more, 32, deal.seal, deal.tag_length), deal.tag_length)
+            )
         own = [one.encode() for one in sets[name]]
         held[name] = {*pieces(Ristretto255().hash(own, deal.tag), 32)}
         held[name] |= {*pieces(Ristretto255().encrypt_hashed(own, deal.tag, keys[name]), 32)}
@@ -565,7 +630,9 @@ def test_what_two_others_that_show_each_other_everything_can_compare_is_what_the
             held[name] |= set(pieces(joined([own], *(keys[one] for one in pool)), 32))
             for owner, elements in received(wire, deal, name).items():
                 before = deal.route(owner)[: deal.route(owner).index(name)]
-                held[owner] |= set(pieces(joined(elements, *(keys[one] for one in pool if one not in before)), 32))
+                held[owner] |= set(
+                    pieces(joined(elements, *(keys[one] for one in pool if one not in before)), 32)
+                )
         found, own_pair = overlapping(held), tuple(name for name in sets if name in pool)
         assert found == {own_pair} if len(sets) == 3 else found > {own_pair}, pool
         assert not any(deal.collector in pair for pair in found), pool
@@ -608,7 +675,7 @@ def test_nothing_secret_shows_itself() -> None:
     with ThreadPoolExecutor(1) as pool:
         party = Party("alice", [b"hidden-7", b"hidden-8"], deal, pool, 1)
     found = tacit.psi({"alice": ["hidden-7", "hidden-8"], "bob": ["hidden-8"]}, "id")["alice"]
-    assert repr(Found(1, np.array([4711]))) == "Found(size=1)"
+    assert repr(CommonRows(1, np.array([4711]))) == "CommonRows(size=1)"
     for text in map(repr, (party, deal, found)):
         assert "hidden" not in text
         assert "rows" not in text.replace("reveal='rows'", "")
@@ -651,8 +718,12 @@ def session(
     errors: dict[str, Exception] = {}
 
     def program(me: str, pool: ThreadPoolExecutor) -> Any:
-        async def run(links: Mapping[str, Any]) -> Found:
-            own = {peer: Tampering(link, change) for peer, link in links.items()} if me == liar else links
+        async def run(links: Mapping[str, Any]) -> CommonRows:
+            own = (
+                {peer: Tampering(link, change) for peer, link in links.items()}
+                if me == liar
+                else links
+            )
             try:
                 values = [b"hidden-0", b"hidden-1", b"hidden-2", f"hidden-{me}".encode()]
                 deal = await agree(own, me, terms, 4)  # type: ignore[arg-type]
@@ -666,7 +737,11 @@ def session(
 
     async def talk() -> None:
         with ThreadPoolExecutor(1) as pool:
-            await converse({me: program(me, pool) for me in names}, purpose="psi", timing=Timing(answer=patience))
+            await converse(
+                {me: program(me, pool) for me in names},
+                purpose="psi",
+                timing=Timing(answer=patience),
+            )
 
     with pytest.raises(ChannelError):
         asyncio.run(within(60, talk()))
@@ -682,7 +757,9 @@ def told(errors: dict[str, Exception], pattern: str, keys: Sequence[bytes] = ())
         text = str(error)
         assert text.count("\n") == 0
         assert len(text) < 400
-        assert not any(word in text for word in ("hidden", "Traceback", *(key.hex() for key in keys)))
+        assert not any(
+            word in text for word in ("hidden", "Traceback", *(key.hex() for key in keys))
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -712,25 +789,45 @@ TAGS = {
     "nothing": (lambda _: b"", "sent 0 bytes where 4 of"),
 }
 COUNTS = {
-    "more than there are": (lambda _: (5).to_bytes(8, "big"), "more in common than the 4 of the smallest set"),
+    "more than there are": (
+        lambda _: (5).to_bytes(8, "big"),
+        "more in common than the 4 of the smallest set",
+    ),
     "a huge number": (lambda _: b"\xff" * 8, "more in common than the 4 of the smallest set"),
     "a longer number": (lambda _: bytes(8) + b"\3", "sent no number"),
     "nothing": (lambda _: b"", "sent no number"),
 }
 PLACES = {
-    "a place twice": (lambda raw: raw[:4] * 2 + raw[8:], "not those of 3 different elements of our set"),
-    "a place beyond the end": (lambda raw: raw[:8] + b"\4\0\0\0", "not those of 3 different elements of our set"),
+    "a place twice": (
+        lambda raw: raw[:4] * 2 + raw[8:],
+        "not those of 3 different elements of our set",
+    ),
+    "a place beyond the end": (
+        lambda raw: raw[:8] + b"\4\0\0\0",
+        "not those of 3 different elements of our set",
+    ),
     "part of a place": (lambda raw: raw[:-1], "sent 11 bytes where 3 of 4 are due"),
     "too few": (lambda raw: raw[4:], "sent 8 bytes where 3 of 4 are due"),
     "too many": (lambda raw: raw * 2, "sent 24 bytes where 3 of 4 are due"),
 }
 COMMON = {
-    "a tag twice": (lambda raw: raw[: len(raw) // 3] * 2 + raw[-(len(raw) // 3) :], "the same twice"),
-    "a tag that is not common": (lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]), "what not all sets have"),
+    "a tag twice": (
+        lambda raw: raw[: len(raw) // 3] * 2 + raw[-(len(raw) // 3) :],
+        "the same twice",
+    ),
+    "a tag that is not common": (
+        lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]),
+        "what not all sets have",
+    ),
 }
 
 
-LIARS = [("bob", 2), ("alice", 3), ("bob", 3), ("carol", 3)]  # of three: the collector, one that is neither, the judge
+LIARS = [
+    ("bob", 2),
+    ("alice", 3),
+    ("bob", 3),
+    ("carol", 3),
+]  # of three: the collector, one that is neither, the judge
 
 
 @pytest.mark.parametrize(("liar", "parties"), LIARS)
@@ -752,7 +849,12 @@ def test_what_are_no_tags_is_told(lie: str, reveal: str, liar: str, parties: int
 
 @pytest.mark.parametrize(
     ("name", "liar", "reveal"),
-    [("size", "alice", "size"), ("size", "alice", "rows"), ("count", "alice", "rows"), ("count", "carol", "rows")],
+    [
+        ("size", "alice", "size"),
+        ("size", "alice", "rows"),
+        ("count", "alice", "rows"),
+        ("count", "carol", "rows"),
+    ],
 )
 @pytest.mark.parametrize("lie", COUNTS)
 def test_a_number_that_cannot_be_is_told(lie: str, name: str, liar: str, reveal: str) -> None:
@@ -770,22 +872,32 @@ def test_places_that_cannot_be_are_told(lie: str, liar: str) -> None:
 @pytest.mark.parametrize("lie", COMMON)
 def test_a_collector_that_lies_is_told_and_not_the_judge_blamed(lie: str) -> None:
     change, said = COMMON[lie]
-    told(session("alice", changing("common", change), 3), f"alice sent as common {said}" if "what" in said else said)
+    told(
+        session("alice", changing("common", change), 3),
+        f"alice sent as common {said}" if "what" in said else said,
+    )
 
 
 def test_who_sends_an_element_twice_gets_no_sizes_back(wire: Wire) -> None:
     """Sorted tags, one of them twice: they would tell which element that is."""
     for learns in (None, "bob"):
         wire.messages.clear()
-        errors = session("bob", changing("set", lambda raw: raw[:32] * 2 + raw[64:]), 2, "size", learns)
+        errors = session(
+            "bob", changing("set", lambda raw: raw[:32] * 2 + raw[64:]), 2, "size", learns
+        )
         told(errors, "bob sent an element twice")
         assert not wire.of("tags", "alice")
 
 
 @pytest.mark.parametrize("reveal", ["rows", "size"])
 @pytest.mark.parametrize("liar", ["alice", "bob", "carol"])
-def test_of_several_who_sends_an_element_twice_has_no_one_told_anything(liar: str, reveal: str, wire: Wire) -> None:
-    told(session(liar, changing("set", lambda raw: raw[:32] * 2 + raw[64:]), 3, reveal), "sent an element twice, or a")
+def test_of_several_who_sends_an_element_twice_has_no_one_told_anything(
+    liar: str, reveal: str, wire: Wire
+) -> None:
+    told(
+        session(liar, changing("set", lambda raw: raw[:32] * 2 + raw[64:]), 3, reveal),
+        "sent an element twice, or a",
+    )
     assert not any(wire.of(name) for name in ("size", "common", "count", "places"))
     if liar == "alice":  # the collector, whose own tags would come back sorted
         assert not wire.of("tags")
@@ -793,7 +905,10 @@ def test_of_several_who_sends_an_element_twice_has_no_one_told_anything(liar: st
 
 @pytest.mark.parametrize(("name", "said"), [("set", "set 1"), ("tags", "tags")])
 def test_who_falls_silent_is_told(name: str, said: str) -> None:
-    told(session("bob", changing(name), patience=1.0), f"bob has sent no {said!r}, nor anything else, for 1 s")
+    told(
+        session("bob", changing(name), patience=1.0),
+        f"bob has sent no {said!r}, nor anything else, for 1 s",
+    )
 
 
 def test_a_judge_that_falls_silent_is_told() -> None:
@@ -819,7 +934,10 @@ def test_a_judge_that_falls_silent_is_told() -> None:
     ids=lambda raw: repr(raw[:12]),
 )
 def test_terms_that_are_none_are_told(raw: bytes) -> None:
-    told(session("bob", changing("terms", lambda _: raw)), "bob sent terms that this version does not understand")
+    told(
+        session("bob", changing("terms", lambda _: raw)),
+        "bob sent terms that this version does not understand",
+    )
 
 
 def test_terms_of_any_length_are_not_read() -> None:
@@ -836,12 +954,20 @@ def test_sizes_and_nonces_that_cannot_be_are_told(key: str, value: Any) -> None:
     def change(raw: bytes) -> bytes:
         return json.dumps(json.loads(raw) | {key: value}).encode()
 
-    told(session("bob", changing("terms", change)), "bob sent terms that this version does not understand")
+    told(
+        session("bob", changing("terms", change)),
+        "bob sent terms that this version does not understand",
+    )
 
 
 @pytest.mark.parametrize(
     ("key", "missing"),
-    [(key, missing) for key in WORDS for missing in (True, False) if (key, missing) != ("learner", True)],
+    [
+        (key, missing)
+        for key in WORDS
+        for missing in (True, False)
+        if (key, missing) != ("learner", True)
+    ],
 )
 def test_terms_that_differ_are_told_by_the_setting_that_differs(key: str, missing: bool) -> None:
     def change(raw: bytes) -> bytes:
@@ -860,10 +986,15 @@ def test_terms_that_differ_are_told_by_the_setting_that_differs(key: str, missin
         ({"spelling": Spelling(case="keep")}, "differ in --unicode, --case and --spaces: "),
         ({"reveal": "size"}, "differ in --size-only: 'rows' and 'size'"),
         ({"learner": "bob"}, "differ in --learns: nothing (null) and 'bob'"),
-        ({"parties": ("bob", "alice")}, "differ in parties; use the same consortium file and the same --with: "),
+        (
+            {"parties": ("bob", "alice")},
+            "differ in parties; use the same consortium file and the same --with: ",
+        ),
     ],
 )
-def test_parties_with_other_settings_part_before_anything_is_sent(options: Any, said: str, wire: Wire) -> None:
+def test_parties_with_other_settings_part_before_anything_is_sent(
+    options: Any, said: str, wire: Wire
+) -> None:
     same: dict[str, Any] = {
         "parties": ("alice", "bob"),
         "group": Ristretto255(),
@@ -882,7 +1013,10 @@ def test_parties_with_other_settings_part_before_anything_is_sent(options: Any, 
 
         return run
 
-    both = {"alice": program("alice", Terms(**same)), "bob": program("bob", Terms(**same | options))}
+    both = {
+        "alice": program("alice", Terms(**same)),
+        "bob": program("bob", Terms(**same | options)),
+    }
     with pytest.raises(ChannelError):
         asyncio.run(converse(both, purpose="psi"))
     assert any(said in error for error in errors if error.startswith("alice and bob"))
@@ -893,7 +1027,9 @@ def test_terms_need_parties_and_one_of_them_to_learn() -> None:
     for parties in ((), ("alice",)):
         with pytest.raises(StudyError, match="needs two parties or more, got"):
             Terms(parties, Ristretto255(), "id", Spelling())
-    with pytest.raises(StudyError, match="'carol' cannot learn the result: the parties are alice, bob"):
+    with pytest.raises(
+        StudyError, match="'carol' cannot learn the result: the parties are alice, bob"
+    ):
         Terms(("alice", "bob"), Ristretto255(), "id", Spelling(), "rows", "carol")
     with pytest.raises(StudyError, match=f"at most {MOST_PARTIES} parties"):
         Terms(tuple(map(str, range(MOST_PARTIES + 1))), Ristretto255(), "id", Spelling())
@@ -911,5 +1047,7 @@ def test_parties_may_have_any_name(name: str) -> None:
 
 
 def test_as_many_parties_as_are_allowed_can_be_compared() -> None:
-    found = tacit.psi({f"p{k}": ["a", str(k)] for k in range(MOST_PARTIES)}, "id", threads=1, group="thesis")
+    found = tacit.psi(
+        {f"p{k}": ["a", str(k)] for k in range(MOST_PARTIES)}, "id", threads=1, group="thesis"
+    )
     assert {own.size for own in found.values()} == {1}

@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 from tacit.vertical.psi import sort_tags
 from tacit.vertical.tags import SECURITY, as_tags, common, distinct, make_tags, tag_length
 
-SIZES = st.lists(st.integers(0, 2**32 - 1) | st.integers(0, 3) | st.integers(0, 32).map(lambda k: 2**k), max_size=8)
+SIZES = st.lists(
+    st.integers(0, 2**32 - 1) | st.integers(0, 3) | st.integers(0, 32).map(lambda k: 2**k),
+    max_size=8,
+)
 # Bytes of which NumPy drops the last ones where it shows them: tags that end in zeros, and are nothing but zeros.
-TAGS = st.lists(st.binary(min_size=3, max_size=3) | st.text("\0a", min_size=3, max_size=3).map(str.encode), unique=True)
+TAGS = st.lists(
+    st.binary(min_size=3, max_size=3) | st.text("\0a", min_size=3, max_size=3).map(str.encode),
+    unique=True,
+)
 
 
 @settings(max_examples=300)
@@ -24,9 +30,14 @@ TAGS = st.lists(st.binary(min_size=3, max_size=3) | st.text("\0a", min_size=3, m
 @example([])
 @example([0, 5])
 @example([1, 1])
-def test_tags_are_as_long_as_the_chance_of_a_false_match_asks_and_no_longer(sizes: list[int]) -> None:
+def test_tags_are_as_long_as_the_chance_of_a_false_match_asks_and_no_longer(
+    sizes: list[int],
+) -> None:
     length = tag_length(sizes)
-    across, within = sum(a * b for a, b in combinations(sizes, 2)), [n * (n - 1) // 2 for n in sizes]
+    across, within = (
+        sum(a * b for a, b in combinations(sizes, 2)),
+        [n * (n - 1) // 2 for n in sizes],
+    )
     pairs = max(0, across, *within)
     assert pairs << SECURITY <= 1 << 8 * length  # pairs / 2^bits <= 2^-40
     assert length == 1 or max(pairs, 1) << SECURITY > 1 << 8 * (length - 1)
@@ -49,15 +60,25 @@ def test_false_matches_come_as_often_as_the_bound_says() -> None:
         seal, elements = trial.to_bytes(32, "big"), source.randbytes(8 * (n + m))
         tags = as_tags(make_tags(elements, 8, seal, 1), 1)
         wrong += len(set(tags[:n].tolist()) & set(tags[n:].tolist())) > 0
-    assert chance - 5 * (chance / trials) ** 0.5 - chance**2 < wrong / trials < chance + 5 * (chance / trials) ** 0.5
+    assert (
+        chance - 5 * (chance / trials) ** 0.5 - chance**2
+        < wrong / trials
+        < chance + 5 * (chance / trials) ** 0.5
+    )
 
 
 @given(TAGS, TAGS)
-def test_both_sides_find_the_common_tags_in_the_same_order(mine: list[bytes], theirs: list[bytes]) -> None:
+def test_both_sides_find_the_common_tags_in_the_same_order(
+    mine: list[bytes], theirs: list[bytes]
+) -> None:
     here, there = as_tags(mine, 3), as_tags(theirs, 3)
     places, others = common(here, there), common(there, here)
     assert places.dtype == np.int64
-    assert [mine[place] for place in places] == [theirs[place] for place in others] == sorted({*mine} & {*theirs})
+    assert (
+        [mine[place] for place in places]
+        == [theirs[place] for place in others]
+        == sorted({*mine} & {*theirs})
+    )
 
 
 @given(TAGS)
@@ -84,7 +105,11 @@ def test_no_tags_are_no_tags() -> None:
     assert as_tags(b"", 5).dtype == empty.dtype
 
 
-@given(st.lists(st.binary(min_size=4, max_size=4), max_size=6), st.binary(min_size=1, max_size=64), st.integers(1, 16))
+@given(
+    st.lists(st.binary(min_size=4, max_size=4), max_size=6),
+    st.binary(min_size=1, max_size=64),
+    st.integers(1, 16),
+)
 def test_an_element_has_one_tag_in_a_session_wherever_it_stands(
     elements: list[bytes], seal: bytes, length: int
 ) -> None:

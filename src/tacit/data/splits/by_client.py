@@ -18,7 +18,9 @@ class ByClient(Split, name="by_client"):
 
     by: ClassVar[Literal["labels", "owners"]] = "owners"
 
-    def assign(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
+    def assign(
+        self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator
+    ) -> list[Index]:
         owners = int(labels.max()) + 1
         if owners > clients:
             raise DataError(f"the rows name {owners} clients; set clients: {owners}")

@@ -52,8 +52,13 @@ class Columns(ColumnSplit, name="columns"):
         others = np.array_split(people[common:], len(held))
         parts = [np.sort(np.concatenate([people[:common], own])) for own in others]
         if empty := [k for k, part in enumerate(parts) if not len(part)]:
-            raise DataError(f"columns leaves party {empty[0]} without a person; use more rows or a larger overlap")
-        return [Holding(part, np.array(cols, dtype=np.int64)) for part, cols in zip(parts, held, strict=True)]
+            raise DataError(
+                f"columns leaves party {empty[0]} without a person; use more rows or a larger overlap"
+            )
+        return [
+            Holding(part, np.array(cols, dtype=np.int64))
+            for part, cols in zip(parts, held, strict=True)
+        ]
 
     def _held(self, columns: int) -> Sequence[Sequence[int]]:
         if isinstance(self.parties, int):

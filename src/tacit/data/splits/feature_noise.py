@@ -28,7 +28,9 @@ class FeatureNoise(Split, name="feature_noise"):
         if not self.sigma >= 0:
             raise StudyError(f"feature_noise.sigma: expected 0 or more, got {self.sigma}")
 
-    def assign(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
+    def assign(
+        self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator
+    ) -> list[Index]:
         return Iid().assign(labels, clients, rng)
 
     def noise(self, clients: int) -> NDArray[np.float64]:

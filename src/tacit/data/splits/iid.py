@@ -17,5 +17,7 @@ class Iid(Split, name="iid"):
 
     alike: ClassVar[bool] = True
 
-    def assign(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
+    def assign(
+        self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator
+    ) -> list[Index]:
         return np.array_split(rng.permutation(len(labels)), clients)

@@ -27,10 +27,14 @@ class LabelDirichlet(Split, name="label_dirichlet"):
         if not self.beta > 0:
             raise StudyError(f"label_dirichlet.beta: expected a number above 0, got {self.beta}")
 
-    def assign(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
+    def assign(
+        self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator
+    ) -> list[Index]:
         by_class = [np.flatnonzero(labels == label) for label in np.unique(labels)]
         what = f"label_dirichlet(beta={self.beta})"
-        return draw_until(self.min_samples, lambda: self._draw(by_class, clients, rng), clients, what)
+        return draw_until(
+            self.min_samples, lambda: self._draw(by_class, clients, rng), clients, what
+        )
 
     def _draw(self, by_class: list[Index], clients: int, rng: np.random.Generator) -> Dealt:
         parts: list[Dealt] = []
@@ -40,7 +44,9 @@ class LabelDirichlet(Split, name="label_dirichlet"):
             if self.balance:
                 shares = shares * (sizes < total / clients)
             whole = shares.sum()
-            shares = shares / whole if whole > 0 else np.full(clients, 1 / clients)  # a tiny beta underflows
+            shares = (
+                shares / whole if whole > 0 else np.full(clients, 1 / clients)
+            )  # a tiny beta underflows
             parts.append(deal(rng.permutation(samples), shares))
             sizes += np.bincount(parts[-1][1], minlength=clients)
         samples, owner = (np.concatenate(side) for side in zip(*parts, strict=True))

@@ -24,14 +24,18 @@ class LabelsPerParty(Split, name="labels_per_party"):
     labels: int | tuple[int, ...] = 2
     deal: Literal["random", "in_order"] = "random"
 
-    def assign(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
+    def assign(
+        self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator
+    ) -> list[Index]:
         classes = np.unique(labels)
         held = self._deal(len(classes), clients, rng)  # (clients, classes), boolean
         parts: list[list[Index]] = [[] for _ in range(clients)]
         for column, label in enumerate(classes):
             holders = np.flatnonzero(held[:, column])
             sizes = np.array([sum(map(len, parts[client])) for client in holders])
-            holders = holders[np.lexsort((rng.random(len(holders)), sizes))]  # what is left over goes to the smallest
+            holders = holders[
+                np.lexsort((rng.random(len(holders)), sizes))
+            ]  # what is left over goes to the smallest
             samples = rng.permutation(np.flatnonzero(labels == label))
             for client, share in zip(holders, np.array_split(samples, len(holders)), strict=True):
                 parts[client].append(share)
@@ -40,11 +44,17 @@ class LabelsPerParty(Split, name="labels_per_party"):
     def _deal(self, classes: int, clients: int, rng: np.random.Generator) -> NDArray[np.bool_]:
         counts = [self.labels] * clients if isinstance(self.labels, int) else list(self.labels)
         if len(counts) != clients:
-            raise DataError(f"labels_per_party.labels: expected one count for each of {clients} clients, got {counts}")
+            raise DataError(
+                f"labels_per_party.labels: expected one count for each of {clients} clients, got {counts}"
+            )
         if min(counts) < 1 or max(counts) > classes:
-            raise DataError(f"labels_per_party.labels: expected counts from 1 to {classes}, the classes, got {counts}")
+            raise DataError(
+                f"labels_per_party.labels: expected counts from 1 to {classes}, the classes, got {counts}"
+            )
         if sum(counts) < classes:
-            raise DataError(f"labels_per_party.labels: {counts} cover {sum(counts)} of {classes} labels; deal out more")
+            raise DataError(
+                f"labels_per_party.labels: {counts} cover {sum(counts)} of {classes} labels; deal out more"
+            )
         held, holders = np.zeros((clients, classes), dtype=bool), np.zeros(classes, dtype=np.int64)
         for client, count in enumerate(counts):
             order = np.arange(classes) if self.deal == "in_order" else rng.random(classes)

@@ -24,7 +24,9 @@ class QuantitySkew(Split, name="quantity_skew"):
         if not self.beta > 0:
             raise StudyError(f"quantity_skew.beta: expected a number above 0, got {self.beta}")
 
-    def assign(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
+    def assign(
+        self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator
+    ) -> list[Index]:
         def draw() -> Dealt:
             shares = np.nan_to_num(rng.dirichlet(np.full(clients, self.beta)))
             return deal(rng.permutation(len(labels)), shares)

@@ -19,7 +19,9 @@ from tacit.core.registry import Registered
 
 Index = NDArray[np.int64]
 Dealt = tuple[Index, Index]  # samples, and whose each is
-DRAWS = 1000  # random splits are drawn again, this often at most, while a client has too few samples
+DRAWS = (
+    1000  # random splits are drawn again, this often at most, while a client has too few samples
+)
 DEALT = 1_000_000  # shares in all these draws: of very many clients there are fewer draws
 FEWEST_DRAWS = 10
 
@@ -33,21 +35,35 @@ class Split(Registered, family="splits", home="tacit.data.splits"):
 
     by: ClassVar[Literal["labels", "owners"]] = "labels"
     overlapping: ClassVar[bool] = False  # True where the shards are no partition
-    alike: ClassVar[bool] = False  # clients have as many samples as each other, from the same distribution
-    uneven_sizes: ClassVar[bool] = False  # clients are meant to differ in size, some being very small
+    alike: ClassVar[bool] = (
+        False  # clients have as many samples as each other, from the same distribution
+    )
+    uneven_sizes: ClassVar[bool] = (
+        False  # clients are meant to differ in size, some being very small
+    )
 
-    def __call__(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
+    def __call__(
+        self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator
+    ) -> list[Index]:
         if clients < 1:
             raise DataError(f"clients: expected 1 or more, got {clients}")
         if clients > len(labels):
-            raise DataError(f"{clients} clients cannot share {len(labels)} samples; use at most {len(labels)} clients")
-        parts = [np.sort(np.asarray(part, dtype=np.int64)) for part in self.assign(labels, clients, rng)]
+            raise DataError(
+                f"{clients} clients cannot share {len(labels)} samples; use at most {len(labels)} clients"
+            )
+        parts = [
+            np.sort(np.asarray(part, dtype=np.int64)) for part in self.assign(labels, clients, rng)
+        ]
         if empty := [k for k, part in enumerate(parts) if not len(part)]:
-            raise DataError(f"{self.name} leaves client {empty[0]} without a sample; use fewer clients or another seed")
+            raise DataError(
+                f"{self.name} leaves client {empty[0]} without a sample; use fewer clients or another seed"
+            )
         return parts
 
     @abstractmethod
-    def assign(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
+    def assign(
+        self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator
+    ) -> list[Index]:
         """Each client's samples, in any order."""
 
     def noise(self, clients: int) -> NDArray[np.float64]:
@@ -72,7 +88,9 @@ def draw_until(enough: int, draw: Callable[[], Dealt], clients: int, what: str) 
 
 def deal(samples: Index, shares: NDArray[np.float64]) -> Dealt:
     """Consecutive parts of the samples in proportion to `shares`, which sum to one; every sample lands somewhere."""
-    ends = np.minimum(np.floor(np.cumsum(shares)[:-1] * len(samples) + 1e-9).astype(int), len(samples))
+    ends = np.minimum(
+        np.floor(np.cumsum(shares)[:-1] * len(samples) + 1e-9).astype(int), len(samples)
+    )
     return samples, np.repeat(np.arange(len(shares)), np.diff(ends, prepend=0, append=len(samples)))
 
 

@@ -30,7 +30,9 @@ class ThesisDirichlet(Split, name="thesis_dirichlet"):
                 f"thesis_dirichlet: expected beta > 0 and 0 < share <= 1, got {self.beta} and {self.share}"
             )
 
-    def assign(self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator) -> list[Index]:
+    def assign(
+        self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator
+    ) -> list[Index]:
         by_class = [np.flatnonzero(labels == label) for label in np.unique(labels)]
         return [self._shard(by_class, rng) for _ in range(clients)]
 
@@ -40,5 +42,8 @@ class ThesisDirichlet(Split, name="thesis_dirichlet"):
         wanted = np.round(shares * self.share * sizes.sum()).astype(int)
         counts = np.minimum(wanted, sizes)  # a class has no more than it has
         return np.concatenate(
-            [rng.choice(samples, n, replace=False) for samples, n in zip(by_class, counts, strict=True)]
+            [
+                rng.choice(samples, n, replace=False)
+                for samples, n in zip(by_class, counts, strict=True)
+            ]
         )

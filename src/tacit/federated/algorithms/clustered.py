@@ -46,7 +46,13 @@ class Clustered(Algorithm, name="clustered"):
     def server_init(self, x: Tensor, population: int) -> Server:
         models = x.repeat(self.clusters, 1)  # (C, P)
         nobody = torch.full((population,), -1, device=x.device)
-        return {"x": x, "models": models, "ways": torch.zeros_like(models), "member": nobody, "round": 0}
+        return {
+            "x": x,
+            "models": models,
+            "ways": torch.zeros_like(models),
+            "member": nobody,
+            "round": 0,
+        }
 
     def send(self, server: Server, client: int) -> Server:
         place = int(server["member"][client])
@@ -63,7 +69,9 @@ class Clustered(Algorithm, name="clustered"):
             return {**server, "x": x, "models": x.expand_as(server["models"]), "round": next_round}
         who = torch.tensor(cohort.ids, device=dx.device)[sound]
         first = not server["ways"].any()
-        found = group(dx, self.clusters) if first else (normalize(dx) @ server["ways"].T).argmax(1)  # (K,)
+        found = (
+            group(dx, self.clusters) if first else (normalize(dx) @ server["ways"].T).argmax(1)
+        )  # (K,)
         ways = directions(dx, found, self.clusters) if first else server["ways"]
         known = server["member"][who]
         place = torch.where(known >= 0, known, found)
@@ -71,7 +79,13 @@ class Clustered(Algorithm, name="clustered"):
         parts = one_hot(place, self.clusters).to(dx) * weights  # (K, C)
         models = server["models"] + (parts / parts.sum(0).clamp(min=1e-30)).T @ dx
         sizes = one_hot(member[member >= 0], self.clusters).to(dx).mean(0)  # (C,)
-        return {"x": sizes @ models, "models": models, "ways": ways, "member": member, "round": next_round}
+        return {
+            "x": sizes @ models,
+            "models": models,
+            "ways": ways,
+            "member": member,
+            "round": next_round,
+        }
 
 
 def group(dx: Tensor, clusters: int) -> Tensor:
@@ -81,7 +95,11 @@ def group(dx: Tensor, clusters: int) -> Tensor:
     if clusters == 1 or len(dx) <= clusters:
         return torch.arange(len(dx), device=dx.device) % clusters
     distances = (1 - normalize(dx) @ normalize(dx).T).clamp(min=0).cpu().numpy()
-    found = AgglomerativeClustering(clusters, metric="precomputed", linkage="average").fit(distances).labels_
+    found = (
+        AgglomerativeClustering(clusters, metric="precomputed", linkage="average")
+        .fit(distances)
+        .labels_
+    )
     return torch.from_numpy(found).long().to(dx.device)
 
 

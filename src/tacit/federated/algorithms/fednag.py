@@ -27,7 +27,9 @@ class FedNag(Algorithm, name="fednag"):
     gamma is the `momentum` of the local optimiser, nesterov. What travels is torch's buffer, -v / lr.
     """
 
-    neutral: ClassVar[Mapping[str, float] | None] = None  # FedAvg at gamma = 0, which is the optimiser's
+    neutral: ClassVar[Mapping[str, float] | None] = (
+        None  # FedAvg at gamma = 0, which is the optimiser's
+    )
     sends: ClassVar[tuple[str, ...]] = ("x", "v")
 
     def server_init(self, x: Tensor, population: int) -> Server:

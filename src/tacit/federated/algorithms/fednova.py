@@ -36,7 +36,9 @@ class FedNova(Algorithm, name="fednova"):
     mu: float = 0.0
     normalise: Literal["exact", "steps", "epochs"] = "exact"
     tau_eff: Literal["exact", "steps"] = "exact"
-    neutral: ClassVar[Mapping[str, float] | None] = {"mu": 0.0}  # where all clients take the same number of steps
+    neutral: ClassVar[Mapping[str, float] | None] = {
+        "mu": 0.0
+    }  # where all clients take the same number of steps
     whole_updates: ClassVar[bool] = False
     starts_at_x: ClassVar[bool] = True
 
@@ -48,7 +50,11 @@ class FedNova(Algorithm, name="fednova"):
         return g + self.mu * (w - sent["x"])
 
     def finish(self, w: Tensor, sent: Rows, mine: Rows, work: Work) -> tuple[Rows, Rows]:
-        a = accumulated(work, self.mu) if self.normalise == "exact" else getattr(work, self.normalise)
+        a = (
+            accumulated(work, self.mu)
+            if self.normalise == "exact"
+            else getattr(work, self.normalise)
+        )
         return {"dx": (w - sent["x"]) / a, "a": work.steps if self.tau_eff == "steps" else a}, mine
 
     def aggregate(self, server: Server, cohort: Cohort) -> Server:
@@ -85,5 +91,7 @@ def accumulated(work: Work, mu: Tensor | float) -> Tensor:
         heavy = (tau - rho * (1 - rho**tau) / (1 - rho)) / (1 - rho)
         return heavy if isinstance(optimiser, Momentum) else tau + rho * heavy
     pull = torch.minimum(work.lr * mu, 2 - work.lr * mu)  # 1 - pull is |1 - lr mu|
-    decay = -torch.expm1(tau * torch.log1p(-pull)) / pull  # (1 - (1 - pull)^tau) / pull, also where pull is small
+    decay = (
+        -torch.expm1(tau * torch.log1p(-pull)) / pull
+    )  # (1 - (1 - pull)^tau) / pull, also where pull is small
     return torch.where(pull > 0, decay, tau)

@@ -39,10 +39,14 @@ class FedOpt(Algorithm):
     def __post_init__(self) -> None:
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name, 0) < 1:
-                raise StudyError(f"{self.name}.{name}: expected 0 or more and below 1, got {getattr(self, name)}")
+                raise StudyError(
+                    f"{self.name}.{name}: expected 0 or more and below 1, got {getattr(self, name)}"
+                )
         for name in ("server_lr", "tau"):
             if not getattr(self, name) > 0:
-                raise StudyError(f"{self.name}.{name}: expected a number above 0, got {getattr(self, name)}")
+                raise StudyError(
+                    f"{self.name}.{name}: expected a number above 0, got {getattr(self, name)}"
+                )
         if self.v_init is not None and not self.v_init >= 0:
             raise StudyError(f"{self.name}.v_init: expected 0 or more, got {self.v_init}")
 
@@ -118,6 +122,8 @@ def take_step(rule: FedOpt, server: Server, d: Tensor, v: Tensor, beta2: float =
     if rule.bias_correction == "hat":
         step = rule.server_lr * (m / first) / ((v / second).sqrt() + rule.tau)
     else:
-        lr = rule.server_lr * (math.sqrt(second) / first if rule.bias_correction == "lr_scaled" else 1)
+        lr = rule.server_lr * (
+            math.sqrt(second) / first if rule.bias_correction == "lr_scaled" else 1
+        )
         step = lr * m / (v.sqrt() + rule.tau)
     return {"x": server["x"] + step, "m": m, "v": v, "t": t}

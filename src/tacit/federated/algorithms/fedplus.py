@@ -48,9 +48,13 @@ class FedPlus(Algorithm, name="fedplus"):
 
     def __post_init__(self) -> None:
         if not self.mu >= 0 or not self.alpha > 0:
-            raise StudyError(f"fedplus: expected mu of 0 or more and alpha above 0, got {self.mu} and {self.alpha}")
+            raise StudyError(
+                f"fedplus: expected mu of 0 or more and alpha above 0, got {self.mu} and {self.alpha}"
+            )
         if not 0 <= self.lam <= 1 or (self.theta is not None and not 0 < self.theta <= 1):
-            raise StudyError(f"fedplus: expected lam from 0 to 1 and theta up to 1, got {self.lam} and {self.theta}")
+            raise StudyError(
+                f"fedplus: expected lam from 0 to 1 and theta up to 1, got {self.lam} and {self.theta}"
+            )
         if self.weights != "uniform":
             raise StudyError("fedplus counts all clients' models the same; use weights: uniform")
 

@@ -51,7 +51,9 @@ class AdaptiveFedProx(FedProx, name="fedprox_adaptive"):
     def __post_init__(self) -> None:
         if not self.mu >= 0 or not self.step >= 0 or self.after < 1:
             given = f"{self.mu}, {self.step}, {self.after}"
-            raise StudyError(f"fedprox_adaptive: expected mu and step of 0 or more and after of 1 or more, got {given}")
+            raise StudyError(
+                f"fedprox_adaptive: expected mu and step of 0 or more and after of 1 or more, got {given}"
+            )
 
     def server_init(self, x: Tensor, population: int) -> Server:
         return {"x": x, "mu": self.mu, "loss": math.inf, "falls": 0}

@@ -65,7 +65,9 @@ class Scaffold(Algorithm, name="scaffold"):
         return {"dx": w - sent["x"], "dc": c - mine["c"]}, {"c": c}
 
     def settle(self, old: Rows, mine: Rows, arrived: Rows) -> Rows:
-        return {"c": old["c"] + arrived["dc"]}  # as the server counts it, or c would leave the mean of the c_k
+        return {
+            "c": old["c"] + arrived["dc"]
+        }  # as the server counts it, or c would leave the mean of the c_k
 
     def aggregate(self, server: Server, cohort: Cohort) -> Server:
         x = server["x"] + self.server_lr * cohort.combine("dx")

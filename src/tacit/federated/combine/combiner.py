@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tacit.core.errors import StudyError
 from tacit.core.registry import Registered
-from tacit.federated.combine.blocks import mean_of_rows
+from tacit.federated.combine.chunks import mean_of_rows
 from tacit.federated.combine.replies import Replies
 
 
@@ -19,8 +19,12 @@ class Combiner(Registered, family="combiners", home="tacit.federated.combine"):
     """Called as `combiner(rows, cohort)`: (K, P) -> (P,). Robust ones count every client the same."""
 
     linear: ClassVar[bool] = False  # every row counts, however far out it lies
-    is_mean: ClassVar[bool] = False  # it is cohort.average(rows): all that a server that sees sums can compute
-    needs_server_data: ClassVar[bool] = False  # cohort.server_loss, on samples set aside before the split
+    is_mean: ClassVar[bool] = (
+        False  # it is cohort.average(rows): all that a server that sees sums can compute
+    )
+    needs_server_data: ClassVar[bool] = (
+        False  # cohort.server_loss, on samples set aside before the split
+    )
 
     @property
     def quorum(self) -> int:
@@ -34,7 +38,9 @@ class Combiner(Registered, family="combiners", home="tacit.federated.combine"):
     def check(self, replies: int) -> None:
         """Raises StudyError, with the reason, where so many replies per round are too few."""
         if replies < self.quorum:
-            raise StudyError(f"{self.spec()} needs {self.quorum} replies or more, got {replies} in a round")
+            raise StudyError(
+                f"{self.spec()} needs {self.quorum} replies or more, got {replies} in a round"
+            )
 
     def caution(self, replies: int) -> str | None:
         """What to expect where so many replies per round make the rule do less than it says."""

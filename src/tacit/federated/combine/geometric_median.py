@@ -25,7 +25,9 @@ class GeometricMedian(Combiner, name="geometric_median"):
 
     def __post_init__(self) -> None:
         if not self.smoothing > 0:
-            raise StudyError(f"geometric_median.smoothing: expected a number above 0, got {self.smoothing}")
+            raise StudyError(
+                f"geometric_median.smoothing: expected a number above 0, got {self.smoothing}"
+            )
 
     def tolerates(self, replies: int) -> int:
         return (replies - 1) // 2

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import StudyError
-from tacit.federated.combine.blocks import gram, row_lengths, typical
+from tacit.federated.combine.chunks import gram, row_lengths, typical
 from tacit.federated.combine.combiner import Selecting
 from tacit.federated.combine.replies import Replies
 
@@ -53,16 +53,22 @@ class MultiKrum(Krum, name="multi_krum"):
 
     def __post_init__(self) -> None:
         if self.f < 0 or (self.m is not None and self.m < 1):
-            raise StudyError(f"multi_krum: expected f of 0 or more and m of 1 or more, got {self.f} and {self.m}")
+            raise StudyError(
+                f"multi_krum: expected f of 0 or more and m of 1 or more, got {self.f} and {self.m}"
+            )
 
     def check(self, replies: int) -> None:
         super().check(replies)
         if self.m is not None and self.m > replies - self.f:
-            raise StudyError(f"multi_krum.m: {self.m} of {replies} hold liars; use m up to n - f = {replies - self.f}")
+            raise StudyError(
+                f"multi_krum.m: {self.m} of {replies} hold liars; use m up to n - f = {replies - self.f}"
+            )
 
     def choose(self, dx: Tensor, cohort: Replies) -> Tensor:
         scores = krum_scores(dx, self.f)
-        m = len(dx) - self.f - 2 if self.m is None else min(self.m, len(dx) - self.f)  # fewer may have replied
+        m = (
+            len(dx) - self.f - 2 if self.m is None else min(self.m, len(dx) - self.f)
+        )  # fewer may have replied
         best = scores.argsort(stable=True)[:m]
         kept = best[scores[best].isfinite()]
         return kept.sort()[0] if len(kept) else best[:1]
@@ -91,5 +97,7 @@ def krum_scores(rows: Tensor, f: int) -> Tensor:
 
 
 def _scores(distances: Tensor, finite: Tensor, nearest: int) -> Tensor:
-    distances = distances.masked_fill(~(finite[:, None] & finite), torch.inf).fill_diagonal_(torch.inf)  # not itself
+    distances = distances.masked_fill(~(finite[:, None] & finite), torch.inf).fill_diagonal_(
+        torch.inf
+    )  # not itself
     return distances.topk(nearest, dim=1, largest=False).values.sum(1)

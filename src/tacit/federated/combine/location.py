@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.federated.combine.blocks import column_blocks, gram, row_lengths, typical
+from tacit.federated.combine.chunks import column_chunks, gram, row_lengths, typical
 
 TOLERANCE = 1e-10  # on the shares of the rows in a spatial location
 STEPS = 10_000
@@ -17,7 +17,7 @@ FAR = 1e3  # rows further out than this many median distances are drawn in, alon
 
 def huber_location(rows: Tensor, rho: float) -> Tensor:
     """Each coordinate's root t of sum_k clip(x_k - t, -rho, rho) = 0. # (K, P) -> (P,)"""
-    return torch.cat([_huber(rows[:, columns], rho) for columns in column_blocks(rows)])
+    return torch.cat([_huber(rows[:, columns], rho) for columns in column_chunks(rows)])
 
 
 def _huber(x: Tensor, rho: float) -> Tensor:
@@ -62,7 +62,9 @@ def spatial_huber_location(rows: Tensor, rho: float) -> Tensor:
         shares = _weiszfeld(products * scale[:, None] * scale, rho) * scale
         if (scale == 1).all():
             return shares.to(rows) @ rows
-        offset = torch.cat([shares.to(rows) @ (rows[:, columns] - z[columns]) for columns in column_blocks(rows)])
+        offset = torch.cat(
+            [shares.to(rows) @ (rows[:, columns] - z[columns]) for columns in column_chunks(rows)]
+        )
         z = z + offset
         if offset.norm() <= 1e-6 * lengths.median():
             break
@@ -76,7 +78,9 @@ def _weiszfeld(products: Tensor, rho: float) -> Tensor:
     """
     g = products.cpu().numpy()
     squares = g.diagonal()
-    rho = max(rho, 1e-12 * math.sqrt(squares.max()), 1e-150)  # a step on a row itself needs some width
+    rho = max(
+        rho, 1e-12 * math.sqrt(squares.max()), 1e-150
+    )  # a step on a row itself needs some width
     shares = np.full(len(g), 1 / len(g))
     for _ in range(STEPS):
         mixed = g @ shares

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from tacit.core.errors import StudyError
-from tacit.federated.combine.blocks import reduce_sorted
+from tacit.federated.combine.chunks import reduce_sorted
 from tacit.federated.combine.combiner import Combiner
 from tacit.federated.combine.replies import Replies
 
@@ -34,7 +34,9 @@ class TrimmedMean(Combiner, name="trimmed_mean"):
 
     def __post_init__(self) -> None:
         if not 0 <= self.beta < 0.5:
-            raise StudyError(f"trimmed_mean.beta: expected a share from 0 to below 0.5, got {self.beta}")
+            raise StudyError(
+                f"trimmed_mean.beta: expected a share from 0 to below 0.5, got {self.beta}"
+            )
 
     def trimmed(self, replies: int) -> int:
         """b, how many values are dropped on each side."""
@@ -50,4 +52,6 @@ class TrimmedMean(Combiner, name="trimmed_mean"):
 
     def __call__(self, rows: Tensor, cohort: Replies) -> Tensor:
         b = self.trimmed(len(rows))
-        return reduce_sorted(rows, lambda x: x[:, b : x.shape[1] - b].mean(1)) if b else rows.mean(0)
+        return (
+            reduce_sorted(rows, lambda x: x[:, b : x.shape[1] - b].mean(1)) if b else rows.mean(0)
+        )

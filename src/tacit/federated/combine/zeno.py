@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import StudyError
-from tacit.federated.combine.blocks import row_lengths
+from tacit.federated.combine.chunks import row_lengths
 from tacit.federated.combine.combiner import Selecting
 from tacit.federated.combine.replies import Replies
 
@@ -38,7 +38,9 @@ class Zeno(Selecting, name="zeno"):
                 f"zeno: expected b of 0 or more and batch_size of 1 or more, got {self.b}, {self.batch_size}"
             )
         if not self.rho >= 0 or not self.gamma > 0:
-            raise StudyError(f"zeno: expected rho of 0 or more and gamma above 0, got {self.rho} and {self.gamma}")
+            raise StudyError(
+                f"zeno: expected rho of 0 or more and gamma above 0, got {self.rho} and {self.gamma}"
+            )
 
     @property
     def quorum(self) -> int:
@@ -49,7 +51,9 @@ class Zeno(Selecting, name="zeno"):
 
     def check(self, replies: int) -> None:
         if replies < self.quorum:
-            raise StudyError(f"zeno leaves out b={self.b} of the {replies} replies in a round; use b < {replies}")
+            raise StudyError(
+                f"zeno leaves out b={self.b} of the {replies} replies in a round; use b < {replies}"
+            )
 
     def choose(self, dx: Tensor, cohort: Replies) -> Tensor:
         order = self.scores(dx, cohort).argsort(descending=True, stable=True)
@@ -58,9 +62,12 @@ class Zeno(Selecting, name="zeno"):
     def scores(self, dx: Tensor, cohort: Replies) -> Tensor:
         """Each update's descent on the server's sample, less a penalty on its size. # (K, P) -> (K,)"""
         if cohort.server_loss is None:
-            raise StudyError("zeno judges updates on the server's own data; set server_samples: 100, say")
+            raise StudyError(
+                "zeno judges updates on the server's own data; set server_samples: 100, say"
+            )
         before, after = (  # on the same sample, which the round fixes
-            cohort.server_loss(rows, self.batch_size)[:, 0].double() for rows in (torch.zeros_like(dx[:1]), dx)
+            cohort.server_loss(rows, self.batch_size)[:, 0].double()
+            for rows in (torch.zeros_like(dx[:1]), dx)
         )
         squares = (row_lengths(dx).double() / self.gamma) ** 2
         penalty = self.rho * squares / (dx.shape[1] if self.norm == "mean" else 1)

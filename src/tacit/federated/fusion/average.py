@@ -40,7 +40,9 @@ class Average(Fusion, name="average"):
         def mean(parts: Sequence[Floats]) -> Floats:
             return np.asarray(sum(share * part for share, part in zip(shares, parts, strict=True)))
 
-        weights = tuple(mean(layer) for layer in zip(*(one.weights for one in networks), strict=True))
+        weights = tuple(
+            mean(layer) for layer in zip(*(one.weights for one in networks), strict=True)
+        )
         biases = tuple(mean(layer) for layer in zip(*(one.biases for one in networks), strict=True))
         same = tuple(tuple(np.arange(width) for _ in networks) for width in networks[0].widths)
         return Fused(Dense(weights, biases), same)

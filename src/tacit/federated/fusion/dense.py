@@ -31,19 +31,27 @@ class Dense:
         """Reads a state dict that holds dense layers in their order."""
         arrays = {key: value.detach().double().cpu().numpy() for key, value in state.items()}
         weights = {key: arrays[f"{key}weight"] for key in _layers(state)}
-        biases = {key: arrays.get(f"{key}bias", np.zeros(len(value))) for key, value in weights.items()}
+        biases = {
+            key: arrays.get(f"{key}bias", np.zeros(len(value))) for key, value in weights.items()
+        }
         layers = {f"{key}{part}" for key in weights for part in ("weight", "bias")}
         flat = [f"{key}weight" for key, value in weights.items() if value.ndim != 2]
         if odd := [key for key in arrays if key not in layers] or flat:
-            raise DataError(f"{name}: neurons are matched in dense layers alone, and {odd[0]} belongs to none")
+            raise DataError(
+                f"{name}: neurons are matched in dense layers alone, and {odd[0]} belongs to none"
+            )
         if len(weights) < 2:
-            raise DataError(f"{name}: expected a hidden layer at least, whose neurons can be matched")
+            raise DataError(
+                f"{name}: expected a hidden layer at least, whose neurons can be matched"
+            )
         if wrong := [key for key, bias in biases.items() if bias.shape != weights[key].shape[:1]]:
             raise DataError(f"{name}: expected {len(weights[wrong[0]])} numbers in {wrong[0]}bias")
         if not all(np.isfinite(value).all() for value in arrays.values()):
             raise DataError(f"{name}: some of its weights are no finite numbers")
         if not _fit(list(weights.values())):
-            raise DataError(f"{name}: its layers do not fit one after another as they stand: {_shapes(weights)}")
+            raise DataError(
+                f"{name}: its layers do not fit one after another as they stand: {_shapes(weights)}"
+            )
         return cls(tuple(weights.values()), tuple(biases.values()))
 
     @property
@@ -72,7 +80,9 @@ class Dense:
         found: dict[str, Tensor] = {}
         for key, *pair in zip(_layers(like), self.weights, self.biases, strict=True):
             for name, value in zip(("weight", "bias"), pair, strict=True):
-                found[f"{key}{name}"] = torch.from_numpy(np.ascontiguousarray(value)).to(like[f"{key}weight"])
+                found[f"{key}{name}"] = torch.from_numpy(np.ascontiguousarray(value)).to(
+                    like[f"{key}weight"]
+                )
         return {key: found[key] for key in like}
 
     def module(self, like: nn.Module) -> nn.Module:
@@ -92,7 +102,9 @@ def check_neurons(module: nn.Module, shape: Sequence[int], name: str = "the mode
     Every neuron comes twice, with half of its outgoing weights, and all are shuffled.
     """
     network, draw = Dense.of(module.state_dict(), name), np.random.default_rng(0)
-    twice = network.part([draw.permutation(np.repeat(np.arange(width), 2)) for width in network.widths])
+    twice = network.part(
+        [draw.permutation(np.repeat(np.arange(width), 2)) for width in network.widths]
+    )
     halves = (twice.weights[0], *(weight / 2 for weight in twice.weights[1:]))
     x = torch.from_numpy(draw.normal(size=(2, *shape))).to(next(module.parameters()))
     try:
@@ -111,7 +123,9 @@ def check_neurons(module: nn.Module, shape: Sequence[int], name: str = "the mode
 def in_order(state: State, name: str = "the model") -> dict[str, Tensor]:
     """A state dict whose order is lost, with its layers in the only order in which their shapes fit."""
     weights = {key: state[f"{key}weight"] for key in _layers(state)}
-    fit = (order for order in itertools.permutations(weights) if _fit([weights[key] for key in order]))
+    fit = (
+        order for order in itertools.permutations(weights) if _fit([weights[key] for key in order])
+    )
     found = list(itertools.islice(fit, 2)) if len(weights) <= SHORT else []
     if len(found) != 1:
         what = "more than one order" if found else "no order that could be found"
@@ -119,7 +133,9 @@ def in_order(state: State, name: str = "the model") -> dict[str, Tensor]:
             f"{name}: its layers fit in {what}, and safetensors keep none: {_shapes(weights)}; number their names, or"
             " use torch.save"
         )
-    return {key: value for layer in found[0] for key, value in state.items() if key.startswith(layer)} | dict(state)
+    return {
+        key: value for layer in found[0] for key, value in state.items() if key.startswith(layer)
+    } | dict(state)
 
 
 def _layers(state: State) -> list[str]:
@@ -129,7 +145,9 @@ def _layers(state: State) -> list[str]:
 
 def _fit(weights: Sequence[Any]) -> bool:
     flat = all(value.ndim == 2 for value in weights)
-    return flat and all(len(before) == after.shape[1] for before, after in itertools.pairwise(weights))
+    return flat and all(
+        len(before) == after.shape[1] for before, after in itertools.pairwise(weights)
+    )
 
 
 def _shapes(weights: Mapping[str, Any]) -> str:

@@ -15,7 +15,9 @@ from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.matching import Floats, Matching, Places
 
 SMALLEST = 1e-30  # of variances
-Assignment = tuple[tuple[Places, ...], ...]  # for each hidden layer and client: the global neuron of each of its own
+Assignment = tuple[
+    tuple[Places, ...], ...
+]  # for each hidden layer and client: the global neuron of each of its own
 
 
 @dataclass(frozen=True)
@@ -76,17 +78,24 @@ def check_sizes(fusion: Any, *names: str) -> None:
 
 def check_networks(networks: Sequence[Dense], names: Sequence[str]) -> None:
     """Refuses networks that cannot become one."""
-    sizes = [{"inputs": one.inputs, "outputs": one.outputs, "hidden layers": len(one.widths)} for one in networks]
+    sizes = [
+        {"inputs": one.inputs, "outputs": one.outputs, "hidden layers": len(one.widths)}
+        for one in networks
+    ]
     for name, own in zip(names, sizes, strict=True):
         for what, wanted in sizes[0].items():
             if own[what] != wanted:
-                raise DataError(f"{name} has {own[what]} {what}, and {names[0]} has {wanted}; they must agree")
+                raise DataError(
+                    f"{name} has {own[what]} {what}, and {names[0]} has {wanted}; they must agree"
+                )
 
 
 Match = Callable[[int, Sequence[Floats], Sequence[Places] | None], Matching]
 
 
-def fuse_layers(networks: Sequence[Dense], match: Match, start: Assignment | None) -> tuple[Dense, Assignment, float]:
+def fuse_layers(
+    networks: Sequence[Dense], match: Match, start: Assignment | None
+) -> tuple[Dense, Assignment, float]:
     """Matches hidden layers from the top down; `match` does so for one layer. The outputs' biases are left at zero.
 
     A neuron is [its incoming weights, its bias, its outgoing weights]; the outgoing ones are lifted to the neurons
@@ -99,7 +108,10 @@ def fuse_layers(networks: Sequence[Dense], match: Match, start: Assignment | Non
     assignment: list[tuple[Places, ...]] = []
     solving = 0.0
     for layer in reversed(range(len(networks[0].widths))):
-        incoming = [network.weights[0] if layer == 0 else np.zeros((network.widths[layer], 0)) for network in networks]
+        incoming = [
+            network.weights[0] if layer == 0 else np.zeros((network.widths[layer], 0))
+            for network in networks
+        ]
         own = [network.biases[layer][:, None] for network in networks]
         found = match(
             layer,
@@ -113,7 +125,9 @@ def fuse_layers(networks: Sequence[Dense], match: Match, start: Assignment | Non
         solving += found.solving
         if layer:
             below = [network.weights[layer].T for network in networks]
-            outgoing = [_lifted(*pair, len(found.atoms)) for pair in zip(below, found.places, strict=True)]
+            outgoing = [
+                _lifted(*pair, len(found.atoms)) for pair in zip(below, found.places, strict=True)
+            ]
     weights.insert(0, found.atoms[:, :cut])
     return Dense(tuple(weights), tuple(biases)), tuple(assignment), solving
 

@@ -52,7 +52,9 @@ class Rules:
     gamma: float = 1.0  # the larger, the more atoms
     sweeps: int = 5  # over all clients, at most
     integrated: bool = False
-    shrinks: bool = True  # whether estimates are drawn to the prior's mean, or plain means of members
+    shrinks: bool = (
+        True  # whether estimates are drawn to the prior's mean, or plain means of members
+    )
     popularity: float = 2.0  # the factor of log(m / (J - m))
     most_counted: int | None = None  # of m
     most_atoms: int | None = None
@@ -80,10 +82,20 @@ class Atoms:
     def empty(cls, prior: Prior, count: int, shift: Floats | None = None) -> Atoms:
         """Atoms without members; `shift` takes the place of the prior's a."""
         start = prior.mean * prior.precision if shift is None else shift
-        return cls(np.tile(start, (count, 1)), np.tile(prior.precision, (count, 1)), np.zeros(count, np.int64))
+        return cls(
+            np.tile(start, (count, 1)),
+            np.tile(prior.precision, (count, 1)),
+            np.zeros(count, np.int64),
+        )
 
     @classmethod
-    def of(cls, bags: Sequence[Bag], places: Sequence[Places], prior: Prior, shift: Floats | None = None) -> Atoms:
+    def of(
+        cls,
+        bags: Sequence[Bag],
+        places: Sequence[Places],
+        prior: Prior,
+        shift: Floats | None = None,
+    ) -> Atoms:
         """The atoms of all clients' vectors."""
         found = cls.empty(prior, 1 + max(int(own.max(initial=-1)) for own in places), shift)
         for bag, own in zip(bags, places, strict=True):
@@ -107,11 +119,16 @@ class Atoms:
 
     def extend(self, other: Atoms) -> Atoms:
         """These atoms, then the others."""
-        pairs = [(getattr(self, name), getattr(other, name)) for name in ("natural", "precision", "counts")]
+        pairs = [
+            (getattr(self, name), getattr(other, name))
+            for name in ("natural", "precision", "counts")
+        ]
         return Atoms(*(np.concatenate(pair) for pair in pairs))
 
 
-Update = Callable[[Sequence[Places]], tuple[Sequence[Bag], Prior]]  # hyper-parameters that follow from the places
+Update = Callable[
+    [Sequence[Places]], tuple[Sequence[Bag], Prior]
+]  # hyper-parameters that follow from the places
 
 
 def gains(bag: Bag, atoms: Atoms, *, integrated: bool = False) -> Floats:
@@ -123,22 +140,30 @@ def gains(bag: Bag, atoms: Atoms, *, integrated: bool = False) -> Floats:
     if integrated:
         fixed += np.log(after * atoms.precision).sum(1)
     found: Floats = weighted @ (2 * scaled).T
-    first = np.flatnonzero(np.append(True, (after[:, 1:] != after[:, :-1]).any(0)))  # of dimensions with one precision
+    first = np.flatnonzero(
+        np.append(True, (after[:, 1:] != after[:, :-1]).any(0))
+    )  # of dimensions with one precision
     found += np.add.reduceat(np.square(weighted), first, axis=1) @ after[:, first].T
     found += fixed
     return found
 
 
-def costs(bag: Bag, atoms: Atoms, prior: Prior, clients: int, rules: Rules) -> tuple[Floats, Floats]:
+def costs(
+    bag: Bag, atoms: Atoms, prior: Prior, clients: int, rules: Rules
+) -> tuple[Floats, Floats]:
     """What an assignment minimises: the negative gains at the atoms, (n, L), and at a first new one, (n,)."""
     counts = np.minimum(atoms.counts, rules.most_counted or clients)
     known = gains(bag, atoms, integrated=rules.integrated)
     known += rules.popularity * np.log(counts / (clients - counts))
-    alone = gains(bag, Atoms.empty(prior, 1), integrated=rules.integrated)[:, 0] + 2 * np.log(rules.gamma / clients)
+    alone = gains(bag, Atoms.empty(prior, 1), integrated=rules.integrated)[:, 0] + 2 * np.log(
+        rules.gamma / clients
+    )
     return np.negative(known, out=known), -alone
 
 
-def assign(known: Floats, alone: Floats, most_new: int | None = None, guess: int | None = None) -> Places:
+def assign(
+    known: Floats, alone: Floats, most_new: int | None = None, guess: int | None = None
+) -> Places:
     """The columns with the least cost in all, one per row; L and above are new atoms, of which the r-th costs 2 log r.
 
     Columns that differ by a constant keep the solver searching, and those of new atoms do; equal ones do not. So where
@@ -191,15 +216,25 @@ def match(
         if update:
             descent.renew(*update(descent.places))
         changed = [descent.replace(int(client)) for client in draw.permutation(len(bags))]
-        if not any(changed) and not shifted:  # a client's own atoms are made anew, and then without the shift
+        if (
+            not any(changed) and not shifted
+        ):  # a client's own atoms are made anew, and then without the shift
             break
     if update:
         descent.renew(*update(descent.places))
     final = descent.atoms
     if not shifted:
-        prior = descent.prior if rules.shrinks else Prior(descent.prior.mean, np.zeros_like(descent.prior.mean))
-        final = Atoms.of(descent.bags, descent.places, prior)  # without the rounding of all that came and went
-    return Matching(tuple(descent.places), final.estimate(descent.prior), final.counts, descent.solving)
+        prior = (
+            descent.prior
+            if rules.shrinks
+            else Prior(descent.prior.mean, np.zeros_like(descent.prior.mean))
+        )
+        final = Atoms.of(
+            descent.bags, descent.places, prior
+        )  # without the rounding of all that came and went
+    return Matching(
+        tuple(descent.places), final.estimate(descent.prior), final.counts, descent.solving
+    )
 
 
 class _Descent:
@@ -215,13 +250,17 @@ class _Descent:
         """Finds places for a client that has none; about `guess` of its vectors will have atoms of their own."""
         bag, there = self.bags[client], len(self.atoms.counts)
         most = self.rules.most_atoms
-        most_new = None if most is None else max(most - there, len(bag.vectors) - there, 1)  # all need a place
+        most_new = (
+            None if most is None else max(most - there, len(bag.vectors) - there, 1)
+        )  # all need a place
         known, alone = costs(bag, self.atoms, self.prior, len(self.bags), self.rules)
         begin = time.perf_counter()
         found = assign(known, alone, most_new, guess)
         self.solving += time.perf_counter() - begin
         new = found >= there
-        found[new] = there + np.arange(new.sum())  # new atoms are alike: in the order of their vectors
+        found[new] = there + np.arange(
+            new.sum()
+        )  # new atoms are alike: in the order of their vectors
         if new.any():
             self.atoms = self.atoms.extend(Atoms.empty(self.prior, int(new.sum())))
         self.atoms.add(bag, found)

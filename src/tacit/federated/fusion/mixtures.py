@@ -29,10 +29,17 @@ def fuse_mixtures(
 
     kinds = {mixture.covariance_type for mixture in mixtures}
     if len(kinds) != 1 or not all(hasattr(mixture, "means_") for mixture in mixtures):
-        raise DataError(f"expected fitted mixtures with one covariance_type, got {', '.join(sorted(kinds)) or 'none'}")
-    kind, sizes = kinds.pop(), np.ones(len(mixtures)) if samples is None else np.asarray(samples, np.float64)
+        raise DataError(
+            f"expected fitted mixtures with one covariance_type, got {', '.join(sorted(kinds)) or 'none'}"
+        )
+    kind, sizes = (
+        kinds.pop(),
+        np.ones(len(mixtures)) if samples is None else np.asarray(samples, np.float64),
+    )
     if sizes.shape != (len(mixtures),) or not (sizes > 0).all():
-        raise DataError(f"expected a number of samples above 0 for each of {len(mixtures)} mixtures")
+        raise DataError(
+            f"expected a number of samples above 0 for each of {len(mixtures)} mixtures"
+        )
     found = (method or Spahm()).match([mixture.means_ for mixture in mixtures], draw)
     weights = [size * mixture.weights_ for size, mixture in zip(sizes, mixtures, strict=True)]
     share = _summed(found, weights)
@@ -44,12 +51,18 @@ def fuse_mixtures(
     return fused, found
 
 
-def _covariances(kind: str, mixtures: Sequence[Any], found: Matching, weights: Sequence[Floats]) -> Floats:
+def _covariances(
+    kind: str, mixtures: Sequence[Any], found: Matching, weights: Sequence[Floats]
+) -> Floats:
     """Means over members, by their weights."""
     if kind == "tied":  # one matrix for all components
         sizes = [own.sum() for own in weights]
-        return np.asarray(np.average([mixture.covariances_ for mixture in mixtures], axis=0, weights=sizes))
-    parts = [(own.T * mixture.covariances_.T).T for own, mixture in zip(weights, mixtures, strict=True)]
+        return np.asarray(
+            np.average([mixture.covariances_ for mixture in mixtures], axis=0, weights=sizes)
+        )
+    parts = [
+        (own.T * mixture.covariances_.T).T for own, mixture in zip(weights, mixtures, strict=True)
+    ]
     return np.asarray((_summed(found, parts).T / _summed(found, weights)).T)
 
 

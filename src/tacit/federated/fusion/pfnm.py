@@ -11,7 +11,16 @@ import numpy as np
 from tacit.core.errors import StudyError
 from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.fusion import Assignment, Fused, Fusion, check_sizes, fuse_layers
-from tacit.federated.fusion.matching import Atoms, Bag, Floats, Matching, Places, Prior, Rules, match
+from tacit.federated.fusion.matching import (
+    Atoms,
+    Bag,
+    Floats,
+    Matching,
+    Places,
+    Prior,
+    Rules,
+    match,
+)
 
 BIAS = 0.1  # the prior mean of biases in the authors' code
 FLATTEST = 1e8
@@ -38,7 +47,9 @@ class Pfnm(Fusion, name="pfnm"):
 
     def __post_init__(self) -> None:
         check_sizes(self, "variance", "prior_variance", "gamma")
-        if self.weighs_classes and self.prior_variance > FLATTEST * self.variance:  # sums would lose it in rounding
+        if (
+            self.weighs_classes and self.prior_variance > FLATTEST * self.variance
+        ):  # sums would lose it in rounding
             raise StudyError(
                 f"pfnm.prior_variance: expected at most {FLATTEST:g} times the variance with class weights, got"
                 f" {self.prior_variance:g}"
@@ -63,7 +74,9 @@ class Pfnm(Fusion, name="pfnm"):
         depth, outputs = len(networks[0].widths), networks[0].outputs
         shares = self._shares(counts, len(networks), outputs)
 
-        def match_layer(layer: int, vectors: Sequence[Floats], places: Sequence[Places] | None) -> Matching:
+        def match_layer(
+            layer: int, vectors: Sequence[Floats], places: Sequence[Places] | None
+        ) -> Matching:
             size = vectors[0].shape[1]
             bias = networks[0].inputs if layer == 0 else 0
             precisions = np.full((len(networks), size), 1 / self.variance)
@@ -100,8 +113,16 @@ class Pfnm(Fusion, name="pfnm"):
 
     def _output_bias(self, networks: Sequence[Dense], shares: Floats) -> Floats:
         """The same estimate for the outputs' biases, which have no order to find."""
-        mean, precision = np.full(shares.shape[1], BIAS if self.reference else 0.0), 1 / self.prior_variance
-        prior = Prior(mean, np.full_like(mean, precision if self._shrinks(shares.shape[1]) else 0.0))
-        bags = [Bag(one.biases[-1][None], share / self.variance) for one, share in zip(networks, shares, strict=True)]
+        mean, precision = (
+            np.full(shares.shape[1], BIAS if self.reference else 0.0),
+            1 / self.prior_variance,
+        )
+        prior = Prior(
+            mean, np.full_like(mean, precision if self._shrinks(shares.shape[1]) else 0.0)
+        )
+        bags = [
+            Bag(one.biases[-1][None], share / self.variance)
+            for one, share in zip(networks, shares, strict=True)
+        ]
         one = Atoms.of(bags, [np.zeros(1, np.int64)] * len(bags), prior)
         return one.estimate(prior).reshape(-1)

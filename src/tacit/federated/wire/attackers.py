@@ -27,7 +27,9 @@ class Attackers(Registered, family="attackers", home="tacit.federated.wire.attac
     poisons: ClassVar[bool] = False  # the training data, so that its own update is already the lie
     needs_classes: ClassVar[bool] = False
     sees_others: ClassVar[bool] = False  # what the honest send
-    measures: ClassVar[str | None] = None  # the name of its success among the metrics, where that is measured
+    measures: ClassVar[str | None] = (
+        None  # the name of its success among the metrics, where that is measured
+    )
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -38,9 +40,13 @@ class Attackers(Registered, family="attackers", home="tacit.federated.wire.attac
     def check(self, population: int, classes: int | None = None) -> None:
         """Raises StudyError where there cannot be so many among all clients, or where a regression has no classes."""
         if self.needs_classes and classes == 0:
-            raise StudyError(f"{self.name} changes classes, and these data have numbers to predict; use another attack")
+            raise StudyError(
+                f"{self.name} changes classes, and these data have numbers to predict; use another attack"
+            )
         if self.count >= population:
-            raise StudyError(f"attackers: {self.count} of {population} clients leave no honest one; use fewer")
+            raise StudyError(
+                f"attackers: {self.count} of {population} clients leave no honest one; use fewer"
+            )
 
     def who(self, population: int, seed: int) -> tuple[int, ...]:
         """The clients that attack."""
@@ -51,7 +57,9 @@ class Attackers(Registered, family="attackers", home="tacit.federated.wire.attac
         """What the attackers send: from their own updates (L, P) and those of the honest (H, P)."""
         return mine
 
-    def poison(self, x: Tensor, y: Tensor, classes: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+    def poison(
+        self, x: Tensor, y: Tensor, classes: int, draw: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
         """An attacker's training data, changed."""
         return x, y
 
@@ -141,7 +149,9 @@ class LabelFlip(Attackers, name="label_flip"):
     poisons: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
 
-    def poison(self, x: Tensor, y: Tensor, classes: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+    def poison(
+        self, x: Tensor, y: Tensor, classes: int, draw: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
         return x, classes - 1 - y
 
 
@@ -166,7 +176,9 @@ class Backdoor(Attackers, name="backdoor"):
     def check(self, population: int, classes: int | None = None) -> None:
         super().check(population, classes)
         if self.target < 0 or (classes is not None and self.target >= classes):
-            raise StudyError(f"backdoor.target: expected a class from 0 to {(classes or 1) - 1}, got {self.target}")
+            raise StudyError(
+                f"backdoor.target: expected a class from 0 to {(classes or 1) - 1}, got {self.target}"
+            )
         if not 0 < self.share <= 1 or self.size < 1:
             raise StudyError(
                 f"backdoor: expected a share up to 1 and a size of 1 or more, got {self.share}, {self.size}"
@@ -175,7 +187,9 @@ class Backdoor(Attackers, name="backdoor"):
     def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
         return self.boost * mine
 
-    def poison(self, x: Tensor, y: Tensor, classes: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+    def poison(
+        self, x: Tensor, y: Tensor, classes: int, draw: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
         chosen = torch.randperm(len(x), generator=draw)[: math.ceil(self.share * len(x))]
         marked, lied = x.clone(), y.clone()
         marked[chosen], lied[chosen] = self.trigger(x[chosen]), self.target
@@ -189,6 +203,8 @@ class Backdoor(Attackers, name="backdoor"):
     def trigger(self, x: Tensor) -> Tensor:
         """The samples with the trigger on them. # (n, ...) -> (n, ...)"""
         marked = x.clone()
-        corner = marked[..., -self.size :, -self.size :] if x.dim() > 2 else marked[..., -self.size :]
+        corner = (
+            marked[..., -self.size :, -self.size :] if x.dim() > 2 else marked[..., -self.size :]
+        )
         corner.fill_(self.value)
         return marked

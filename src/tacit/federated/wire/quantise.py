@@ -34,7 +34,10 @@ class Quantise(Stage, name="quantise"):
 
     def client(self, message: Rows, memory: Rows, seeds: Sequence[int]) -> tuple[Rows, Rows]:
         draws = [torch.Generator().manual_seed(seed) for seed in seeds]
-        return {**message, **{name: self._rounded(x, draws) for name, x in rows_of(message).items()}}, memory
+        return {
+            **message,
+            **{name: self._rounded(x, draws) for name, x in rows_of(message).items()},
+        }, memory
 
     def load(self, load: Load, size: int) -> Load:
         scales = min(load.values, math.ceil(size / self.bucket))  # of buckets that hold anything
@@ -44,6 +47,10 @@ class Quantise(Stage, name="quantise"):
         levels, (count, size) = 2 ** (self.bits - 1) - 1, x.shape
         buckets = pad(x, (0, -size % self.bucket)).view(count, -1, self.bucket)
         scale = buckets.abs().amax(2, keepdim=True) / levels
-        noise = torch.stack([torch.rand(buckets.shape[1:], generator=draw, dtype=x.dtype) for draw in draws])
+        noise = torch.stack(
+            [torch.rand(buckets.shape[1:], generator=draw, dtype=x.dtype) for draw in draws]
+        )
         whole = torch.floor(buckets / scale + noise.to(x.device)).clamp(-levels, levels)
-        return torch.where(scale == 0, 0.0, whole * scale).view(count, -1)[:, :size]  # NaN stays NaN
+        return torch.where(scale == 0, 0.0, whole * scale).view(count, -1)[
+            :, :size
+        ]  # NaN stays NaN

@@ -34,15 +34,23 @@ class TopK(Stage, name="top_k"):
         return max(1, math.floor(self.share * size + 1e-9))
 
     def init(self, message: Rows) -> Rows:
-        return {name: torch.zeros_like(x) for name, x in rows_of(message).items()} if self.error_feedback else {}
+        return (
+            {name: torch.zeros_like(x) for name, x in rows_of(message).items()}
+            if self.error_feedback
+            else {}
+        )
 
     def client(self, message: Rows, memory: Rows, seeds: Sequence[int]) -> tuple[Rows, Rows]:
-        owed = {name: x + memory[name] if name in memory else x for name, x in rows_of(message).items()}
+        owed = {
+            name: x + memory[name] if name in memory else x for name, x in rows_of(message).items()
+        }
         sent = {}
         for name, v in owed.items():
             places = v.abs().topk(self.kept(v.shape[1]), dim=1).indices
             sent[name] = torch.zeros_like(v).scatter(1, places, v.gather(1, places))
-        rest = {name: (owed[name] - sent[name]).nan_to_num(0, 0, 0) for name in memory}  # one NaN is not for ever
+        rest = {
+            name: (owed[name] - sent[name]).nan_to_num(0, 0, 0) for name in memory
+        }  # one NaN is not for ever
         return {**message, **sent}, rest
 
     def owed(self, memory: Rows) -> Rows:

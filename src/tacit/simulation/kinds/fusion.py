@@ -25,18 +25,18 @@ from tacit.federated.fusion.fusion import Fused
 from tacit.federated.fusion.matching import Floats
 from tacit.models.model import Mlp, Model
 from tacit.rounds.client import Draft, Memory
-from tacit.simulation.baselines import Judge
 from tacit.simulation.engine import Engine
+from tacit.simulation.fusion_baselines import Judge
 from tacit.simulation.kinds.horizontal import Simulation
 from tacit.simulation.metrics import Score, Test, client_metrics
-from tacit.simulation.state import Progress, RunState
+from tacit.simulation.state import RunProgress, RunState
 from tacit.study.kinds.fusion import FusionRun
 from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.training.batches import Samples
 
 
 @dataclass(eq=False)
-class FusionState(Progress):
+class FusionState(RunProgress):
     """One run: a state for each kind of network that its clients train, and what was made of them."""
 
     run: FusionRun
@@ -51,7 +51,9 @@ class FusionState(Progress):
 
     def saved(self, *, whole: bool) -> dict[str, Any]:
         """What a checkpoint keeps."""
-        arrays = [] if self.fused is None else [*self.fused.network.weights, *self.fused.network.biases]
+        arrays = (
+            [] if self.fused is None else [*self.fused.network.weights, *self.fused.network.biases]
+        )
         places = () if self.fused is None else self.fused.assignment
         return {
             **{name: getattr(self, name) for name in ("round", "status", "best", "stale")},
@@ -90,13 +92,21 @@ class FusionSimulation(Engine, kind="fusion"):
             for model in dict.fromkeys(run.model_of(client) for client in range(run.clients)):
                 groups.setdefault(model, []).append((id, run.alone(model)))
         self.trainers = {
-            model: Simulation(some, dataset, folder=folder and folder / _widths_in(model), **options)
+            model: Simulation(
+                some, dataset, folder=folder and folder / _widths_in(model), **options
+            )
             for model, some in groups.items()
         }
         pool = next(iter(self.trainers.values())).pool
         self.judge = Judge(self.score, pool.test_x, pool.test_y)
-        known = {(part.id, model): part for model, trainer in self.trainers.items() for part in trainer.states}
-        for state in self.states:  # in the order of its own clients, whatever runs are beside it when it is resumed
+        known = {
+            (part.id, model): part
+            for model, trainer in self.trainers.items()
+            for part in trainer.states
+        }
+        for state in (
+            self.states
+        ):  # in the order of its own clients, whatever runs are beside it when it is resumed
             for client in range(state.run.clients):
                 model = state.run.model_of(client)
                 state.parts[model] = known[state.id, model]
@@ -123,15 +133,23 @@ class FusionSimulation(Engine, kind="fusion"):
         if client is not None:
             trainer = self.trainers[state.run.model_of(client)]
             row = state.parts[state.run.model_of(client)].recall(client).method["w"][0]
-            return {name: value.cpu().clone() for name, value in trainer.layout.unflatten(row).items()}
+            return {
+                name: value.cpu().clone() for name, value in trainer.layout.unflatten(row).items()
+            }
         like = next(iter(self.trainers.values())).module.state_dict()
-        return {} if state.fused is None else {k: v.cpu() for k, v in state.fused.network.state(like).items()}
+        return (
+            {}
+            if state.fused is None
+            else {k: v.cpu() for k, v in state.fused.network.state(like).items()}
+        )
 
     def _train(self) -> dict[str, list[Draft]]:
         """Every client's work of this round; that of the first is the same for all fusions, and done once."""
         alike: dict[str, list[FusionState]] = {}
         for state in self.going:
-            alike.setdefault(state.id if state.round else str(state.run.shared_work()), []).append(state)
+            alike.setdefault(state.id if state.round else str(state.run.shared_work()), []).append(
+                state
+            )
         found: dict[str, list[Draft]] = {state.id: [] for state in self.going}
         for model, trainer in self.trainers.items():
             jobs = [
@@ -146,16 +164,26 @@ class FusionSimulation(Engine, kind="fusion"):
         for first, *others in alike.values():
             seconds = sum(part.seconds for part in first.parts.values()) / (1 + len(others))
             for state in (first, *others):
-                state.seconds, found[state.id] = seconds, sorted(found[first.id], key=lambda draft: draft.client)
+                state.seconds, found[state.id] = (
+                    seconds,
+                    sorted(found[first.id], key=lambda draft: draft.client),
+                )
         return found
 
-    def _conclude(self, state: FusionState, drafts: Sequence[Draft]) -> tuple[dict[str, Any], float]:
+    def _conclude(
+        self, state: FusionState, drafts: Sequence[Draft]
+    ) -> tuple[dict[str, Any], float]:
         """What came of a round, and whether the run goes on."""
         begin, before = time.perf_counter(), state.fused
         state.round += 1
         rows = [draft.memory["w"][0] for draft in drafts]
         size = sum(row.numel() * row.element_size() for row in rows)
-        record: dict[str, Any] = {"run": state.id, "round": state.round, "loss": None, **self.score.nothing}
+        record: dict[str, Any] = {
+            "run": state.id,
+            "round": state.round,
+            "loss": None,
+            **self.score.nothing,
+        }
         finite = all(bool(row.isfinite().all()) for row in rows)
         if finite:
             record |= self._fuse(state, drafts)
@@ -193,7 +221,9 @@ class FusionSimulation(Engine, kind="fusion"):
         state.fused = run.fusion.fuse(networks, draw, counts=self._counts(state), start=start)
         seconds = time.perf_counter() - begin
         alike = len({network.widths for network in networks}) == 1
-        average = Average().fuse(networks, draw, counts=self._counts(state)).network if alike else None
+        average = (
+            Average().fuse(networks, draw, counts=self._counts(state)).network if alike else None
+        )
         found = self.judge.compare(
             self._module(state.fused.network),
             [self._module(network) for network in networks],
@@ -201,8 +231,16 @@ class FusionSimulation(Engine, kind="fusion"):
         )
         widths = state.fused.network.widths
         local = [[network.widths[layer] for network in networks] for layer in range(len(widths))]
-        found["fusion"] = {"alone": found.pop("alone"), "widths": list(widths), "local_widths": local}
-        return found | {"width": sum(widths), "local_width": sum(map(sum, local)), "matching_seconds": seconds}
+        found["fusion"] = {
+            "alone": found.pop("alone"),
+            "widths": list(widths),
+            "local_widths": local,
+        }
+        return found | {
+            "width": sum(widths),
+            "local_width": sum(map(sum, local)),
+            "matching_seconds": seconds,
+        }
 
     def _local_tests(self, state: FusionState) -> list[tuple[Test, Test]]:
         """Each client's local test with the fused network, and with the one that it trained."""
@@ -211,7 +249,9 @@ class FusionSimulation(Engine, kind="fusion"):
         for client, network in enumerate(state.networks):
             index = state.first.test[client]
             x, y = samples.features(index), samples.y[index]
-            found.append((self.judge.test(whole, x, y), self.judge.test(self._module(network), x, y)))
+            found.append(
+                (self.judge.test(whole, x, y), self.judge.test(self._module(network), x, y))
+            )
         return found
 
     def _send(self, state: FusionState, drafts: Sequence[Draft]) -> dict[str, Any]:
@@ -226,7 +266,9 @@ class FusionSimulation(Engine, kind="fusion"):
                 layout = self.trainers[state.run.model_of(draft.client)].layout
                 matched = state.fused.part(draft.client).state(layout.unflatten(row[0]))
                 row = torch.cat([matched[name].reshape(-1) for name in layout.names])[None]
-            state.parts[state.run.model_of(draft.client)].remember({draft.client: Memory({"w": row})})
+            state.parts[state.run.model_of(draft.client)].remember(
+                {draft.client: Memory({"w": row})}
+            )
         if state.status == "running":
             return {}
         return {"assignment": [[own.tolist() for own in layer] for layer in state.fused.assignment]}
@@ -244,7 +286,10 @@ class FusionSimulation(Engine, kind="fusion"):
 
     def _counts(self, state: FusionState) -> Floats:
         """How many samples each client has of each class or, in a regression, in all. # (J, classes)"""
-        samples, parts = self._samples(state), [state.first.train[client] for client in range(state.run.clients)]
+        samples, parts = (
+            self._samples(state),
+            [state.first.train[client] for client in range(state.run.clients)],
+        )
         if not self.classes:
             return np.array([[len(part)] for part in parts], np.float64)
         labels = [samples.y[part].cpu() for part in parts]

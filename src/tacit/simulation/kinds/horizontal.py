@@ -22,20 +22,20 @@ from tacit.data.partition import Partition
 from tacit.data.public import align
 from tacit.federated.wire.stage import rows_of
 from tacit.models.model import make_module
-from tacit.rounds.client import Draft, Finished, Started, finish, plan_batches, start, transmit
+from tacit.rounds.client import Draft, Finished, Started, draw_batches, finish, start, transmit
 from tacit.rounds.inbox import Inbox, stacked
 from tacit.rounds.server import RoundEnd, broadcast, close_round, form_of, projected
 from tacit.rounds.server_data import ServerData
 from tacit.simulation.engine import Engine
 from tacit.simulation.metrics import (
     Score,
-    Tested,
+    TestFigures,
     client_model,
     global_metrics,
     local_metrics,
     test_runs,
 )
-from tacit.simulation.state import Pool, RunState, prepare
+from tacit.simulation.state import GroupSamples, RunState, prepare
 from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.training.batches import Batches, Samples
 from tacit.training.row_trainer import RowTrainer
@@ -55,7 +55,7 @@ class Closed:
 
 
 class Simulation(Engine, kind="horizontal"):
-    """Runs of one group, round by round. `form` and `block` (rows at a time) follow from the device unless given.
+    """Runs of one group, round by round. `form` and `at_once` (rows that are trained together) follow from the device unless given.
 
     `folder` takes the clients' memories where they are too many to hold. `make_trainer` makes what trains rows, of a
     module and samples.
@@ -68,21 +68,27 @@ class Simulation(Engine, kind="horizontal"):
         public: Dataset | None = None,
         *,
         device: str = "cpu",
-        block: int | None = None,
+        at_once: int | None = None,
         folder: Path | None = None,
         partitions: Mapping[str, Partition] | None = None,
         make_trainer: Callable[..., RowTrainer] = RowTrainer,
         **options: Any,
     ) -> None:
         pool, self.module, self.states = prepare(runs, dataset, torch.device(device), partitions)
-        self.trainer = make_trainer(self.module, pool.train, device=device, at_once=block, **options)
+        self.trainer = make_trainer(
+            self.module, pool.train, device=device, at_once=at_once, **options
+        )
         self.layout = self.trainer.layout
-        self.pool = Pool(self.trainer.samples, self.trainer.prepared(pool.test))
+        self.pool = GroupSamples(self.trainer.samples, self.trainer.prepared(pool.test))
         self.shape, self.outputs = tuple(dataset.x.shape[1:]), dataset.outputs
         self.score = Score.of(dataset)
         self.batches_ahead = BatchesAhead(self.trainer)
         self.public = self._public_samples(public, dataset)
-        self.aids = {state.id: self._aid(state) for state in self.states if state.run.server_samples or self.public}
+        self.aids = {
+            state.id: self._aid(state)
+            for state in self.states
+            if state.run.server_samples or self.public
+        }
         for state in self.states:
             state.folder = folder
             self._prepare_server(state)
@@ -95,7 +101,9 @@ class Simulation(Engine, kind="horizontal"):
             jobs = [(state, client) for state in going for client in chosen[state.id][1]]
             drafts = self.gather_drafts(jobs)
             closed = [self._close(state, drafts[state.id], chosen[state.id][0]) for state in going]
-            tests = test_runs(self.trainer, self.pool, [(state, chosen[state.id][0]) for state in going])
+            tests = test_runs(
+                self.trainer, self.pool, [(state, chosen[state.id][0]) for state in going]
+            )
             records = [self._conclude(*each) for each in zip(going, closed, tests, strict=True)]
         yield from records
 
@@ -142,7 +150,9 @@ class Simulation(Engine, kind="horizontal"):
             with self.trainer.computing():
                 model = client_model(self.trainer, state, client)
         self.layout.load(self.module, *model)
-        return {name: value.detach().cpu().clone() for name, value in self.module.state_dict().items()}
+        return {
+            name: value.detach().cpu().clone() for name, value in self.module.state_dict().items()
+        }
 
     def _public_samples(self, public: Dataset | None, dataset: Dataset) -> Samples | None:
         if public is None:
@@ -160,30 +170,38 @@ class Simulation(Engine, kind="horizontal"):
         """The server's work before the first round."""
         if state.run.pretraining:
             with self.trainer.computing():
-                state.initial, state.buffers = self.aids[state.id].pretrained(state.initial, state.buffers)
+                state.initial, state.buffers = self.aids[state.id].pretrained(
+                    state.initial, state.buffers
+                )
             state.server = state.run.algorithm.server_init(state.initial, state.run.clients)
         state.server = projected(state.server, state.run.radius)
 
     def _start(self, trainer: RowTrainer, jobs: Sequence[Job]) -> Started:
         """Sets these clients to work."""
-        seats = [state.seat(client, self._own_start(state, client)) for state, client in jobs]
+        participants = [
+            state.participant(client, self._own_start(state, client)) for state, client in jobs
+        ]
         sent = join([broadcast(state.run, state.server, client) for state, client in jobs])
         buffers = join([pick(state.buffers, None) for state, _ in jobs])
         batches = [self.batches_ahead.take(*job) for job in jobs]
-        return start(seats, sent, batches, trainer, buffers)
+        return start(participants, sent, batches, trainer, buffers)
 
     def _own_start(self, state: RunState, client: int) -> Tensor | None:
         """A client's own random weights in the first round, if the study wants different ones."""
         if state.run.initial != "different" or state.round > 0:
             return None
-        module = make_module(state.run.model, self.shape, self.outputs, state.run.seed, "client", client)
+        module = make_module(
+            state.run.model, self.shape, self.outputs, state.run.seed, "client", client
+        )
         return self.layout.flatten(module).to(state.initial)[None]
 
     def _close(self, state: RunState, drafts: list[Draft], chosen: list[int]) -> Closed:
         """The messages on their way, and the server's half of the round."""
         begin = time.perf_counter()
         buffers = count_bytes(pack(pick(state.buffers, None)))
-        down = sum(count_bytes(broadcast(state.run, state.server, client)) + buffers for client in chosen)
+        down = sum(
+            count_bytes(broadcast(state.run, state.server, client)) + buffers for client in chosen
+        )
         drafts = with_lies(state, sorted(drafts, key=lambda draft: draft.client))
         finished = transmit(state.run, state.round, drafts, state.recall) if drafts else []
         replied = {each.client for each in finished}
@@ -192,22 +210,32 @@ class Simulation(Engine, kind="horizontal"):
             state.standing,
             [each.reply for each in finished],
             chosen=chosen,
-            form=form_of(finished[0].reply) if finished else (),  # all clients are this program's own
+            form=form_of(finished[0].reply)
+            if finished
+            else (),  # all clients are this program's own
             everyone=float(state.train.samples),
             missing={client: len(state.train[client]) for client in sorted(set(chosen) - replied)},
             aid=self.aids.get(state.id),
         )
         for reply, why in end.refused:
-            raise StudyError(f"{state.run.algorithm.name}: the reply of client {reply.client} is refused: {why}")
-        before = {name: getattr(state, name) for name in ("server", "buffers", "memory", "wire_memory")}
+            raise StudyError(
+                f"{state.run.algorithm.name}: the reply of client {reply.client} is refused: {why}"
+            )
+        before = {
+            name: getattr(state, name) for name in ("server", "buffers", "memory", "wire_memory")
+        }
         if end.state is not None:
             state.server, state.buffers = end.state.server, end.state.buffers
-            state.remember({each.client: each.memory for each in finished if each.client in end.accepted})
+            state.remember(
+                {each.client: each.memory for each in finished if each.client in end.accepted}
+            )
         state.round += 1
         state.seconds += time.perf_counter() - begin
         return Closed(end, finished, before, sum(each.bytes for each in finished), down)
 
-    def _conclude(self, state: RunState, closed: Closed, tests: Tested) -> tuple[dict[str, Any], float]:
+    def _conclude(
+        self, state: RunState, closed: Closed, tests: TestFigures
+    ) -> tuple[dict[str, Any], float]:
         """What came of the round, and whether the run goes on."""
         begin = time.perf_counter()
         record: dict[str, Any] = {"run": state.id, "round": state.round, "loss": None}
@@ -250,7 +278,7 @@ class BatchesAhead:
                 self.drawn[state.id, client, following] = self._draw(state, client, following)
 
     def _draw(self, state: RunState, client: int, round: int) -> Batches:
-        return plan_batches(state.run, client, round, state.train[client], self.trainer)
+        return draw_batches(state.run, client, round, state.train[client], self.trainer)
 
 
 def choose(state: RunState) -> tuple[list[int], list[int]]:
@@ -259,7 +287,9 @@ def choose(state: RunState) -> tuple[list[int], list[int]]:
     chosen = run.participants(round)
     if not run.dropout:
         return chosen, chosen
-    lost = {k for k in chosen if numpy_generator(run.seed, "dropout", k, round).random() < run.dropout}
+    lost = {
+        k for k in chosen if numpy_generator(run.seed, "dropout", k, round).random() < run.dropout
+    }
     return chosen, [k for k in chosen if k not in lost]
 
 

@@ -26,7 +26,9 @@ class FusionRun(Run, kind="fusion"):
     """Clients train alone, whatever algorithm is named beside; then their networks are fused."""
 
     fusion: Fusion = setting(
-        None, "clients train alone, then their networks are matched: tacit list fusions", after="algorithm"
+        None,
+        "clients train alone, then their networks are matched: tacit list fusions",
+        after="algorithm",
     )
     widths: tuple[int, ...] | None = setting(
         None,
@@ -51,12 +53,16 @@ class FusionRun(Run, kind="fusion"):
     def check_data(self, module: nn.Module, dataset: Dataset, sizes: Sequence[int]) -> None:
         name = self.fusion.name
         if self.fusion.weighs_classes and not dataset.classes:
-            raise StudyError(f"{name} with class_weights needs classes, and these data have a number to predict")
+            raise StudyError(
+                f"{name} with class_weights needs classes, and these data have a number to predict"
+            )
         try:
             check_neurons(module, dataset.x.shape[1:])
         except DataError as error:
             raise StudyError(f"{name} cannot fuse {self.model.name}: {error}") from None
-        frozen = [part for part, parameter in module.named_parameters() if not parameter.requires_grad]
+        frozen = [
+            part for part, parameter in module.named_parameters() if not parameter.requires_grad
+        ]
         if frozen:
             raise StudyError(f"{name} fuses what clients have trained, and {frozen[0]} is frozen")
         empty = [client for client, size in enumerate(sizes) if not size]
@@ -79,7 +85,9 @@ class FusionRun(Run, kind="fusion"):
     @classmethod
     def study_cautions(cls, runs: Sequence[Run]) -> list[str]:
         """A word about algorithms beside the fusions that average what cannot be averaged."""
-        mixed = [run.client_algorithm.name for run in runs if run.averages and run.initial == "different"]
+        mixed = [
+            run.client_algorithm.name for run in runs if run.averages and run.initial == "different"
+        ]
         if not mixed:
             return []
         return [
@@ -112,18 +120,24 @@ class FusionRun(Run, kind="fusion"):
         return self.model_of(self.widths.index(max(self.widths)))
 
     def shared_work(self) -> str | None:
-        settings = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "fusion"}
+        settings = {
+            item.name: getattr(self, item.name) for item in fields(self) if item.name != "fusion"
+        }
         return str(plain(settings))
 
     def rebuilt(self, module: nn.Module, state: Mapping[str, Tensor], name: str) -> nn.Module:
         if not state:
-            raise StudyError(f"{name} diverged before there was a fused network; use a smaller learning rate")
+            raise StudyError(
+                f"{name} diverged before there was a fused network; use a smaller learning rate"
+            )
         return Dense.of(state).module(module)  # which has the width that it came to
 
     def alone(self, model: Model) -> HorizontalRun:
         """What the clients with this model do: each trains alone."""
         shared = {item.name: getattr(self, item.name) for item in fields(Run)}
-        return HorizontalRun(**{**defaults_of(HorizontalRun), **shared, "algorithm": self.algorithm, "model": model})
+        return HorizontalRun(
+            **{**defaults_of(HorizontalRun), **shared, "algorithm": self.algorithm, "model": model}
+        )
 
     def _check_widths(self, widths: tuple[int, ...]) -> None:
         if not isinstance(self.model, Mlp):

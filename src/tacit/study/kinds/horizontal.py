@@ -21,7 +21,14 @@ from tacit.federated.combine.combiner import Combiner
 from tacit.federated.selection import Selection
 from tacit.federated.wire.attackers import Attackers
 from tacit.federated.wire.stage import Stage
-from tacit.study.run import Run, check_floor, check_share, has_batch_statistics, leaves_one_over, setting
+from tacit.study.run import (
+    Run,
+    check_floor,
+    check_share,
+    has_batch_statistics,
+    leaves_one_over,
+    setting,
+)
 from tacit.study.values import defaults_of
 
 
@@ -29,10 +36,16 @@ from tacit.study.values import defaults_of
 class HorizontalRun(Run, kind="horizontal"):
     """Rounds of local training and aggregation."""
 
-    algorithm: Algorithm = setting("fedavg", "tacit list algorithms, such as {name: fedprox, mu: 0.1}", after="clients")
-    combiner: Combiner = setting("mean", "how the server makes one row of many: tacit list combiners")
+    algorithm: Algorithm = setting(
+        "fedavg", "tacit list algorithms, such as {name: fedprox, mu: 0.1}", after="clients"
+    )
+    combiner: Combiner = setting(
+        "mean", "how the server makes one row of many: tacit list combiners"
+    )
     selection: Selection = setting("all", "who takes part in a round: tacit list selections")
-    behaviour: Behaviour = setting("steady", "how much of its work a client gets done: tacit list behaviours")
+    behaviour: Behaviour = setting(
+        "steady", "how much of its work a client gets done: tacit list behaviours"
+    )
     dropout: float = setting(0.0, "the probability that a client's reply is lost, each round")
     missing: Literal["left_out", "zero"] = setting(
         "left_out", "whether a lost reply counts as one that changes nothing"
@@ -40,13 +53,21 @@ class HorizontalRun(Run, kind="horizontal"):
     attackers: Attackers = setting(
         "none", "clients that lie, such as {count: 2, kind: sign_flip}: tacit list attackers"
     )
-    wire: tuple[Stage, ...] = setting((), "what messages go through, such as [top_k, quantise]: tacit list stages")
+    wire: tuple[Stage, ...] = setting(
+        (), "what messages go through, such as [top_k, quantise]: tacit list stages"
+    )
     radius: float | None = setting(
         None, "keep the global parameters in a ball of this radius around zero", after="batch_size"
     )
-    fine_tuning: int = setting(0, "passes over its own data that adapt a client's model before each local test")
-    pretraining: int = setting(0, "passes over the public data before the first round", after="public")
-    distillation: int = setting(0, "passes over the public data each round, towards the clients' mean prediction")
+    fine_tuning: int = setting(
+        0, "passes over its own data that adapt a client's model before each local test"
+    )
+    pretraining: int = setting(
+        0, "passes over the public data before the first round", after="public"
+    )
+    distillation: int = setting(
+        0, "passes over the public data each round, towards the clients' mean prediction"
+    )
 
     def check(self) -> None:
         Run.check(self)
@@ -77,7 +98,11 @@ class HorizontalRun(Run, kind="horizontal"):
 
     def cautions(self) -> list[str]:
         rule, replies = self.combiner, self.selection.count(self.clients)
-        texts = [self.algorithm.caution(self.split), self._attack_caution(replies), rule.caution(replies)]
+        texts = [
+            self.algorithm.caution(self.split),
+            self._attack_caution(replies),
+            rule.caution(replies),
+        ]
         expected = replies * (1 - self.dropout)
         if self.missing == "left_out" and expected < rule.quorum:
             texts.append(
@@ -124,7 +149,9 @@ class HorizontalRun(Run, kind="horizontal"):
         return personal or method.send is not Algorithm.send or self.fine_tuning > 0
 
     def participants(self, turn: int) -> list[int]:
-        return self.selection.choose(turn, self.clients, numpy_generator(self.seed, "selection", turn))
+        return self.selection.choose(
+            turn, self.clients, numpy_generator(self.seed, "selection", turn)
+        )
 
     def _attack_caution(self, replies: int) -> str | None:
         withstood, liars = self.combiner.tolerates(replies), self.attackers.count
@@ -160,11 +187,15 @@ class HorizontalRun(Run, kind="horizontal"):
         """Refuses, by name, what needs single messages where the server sees their sum only."""
         inner = next((stage.name for stage in self.wire[:-1] if stage.summed), None)
         if inner:
-            raise StudyError(f"wire: {inner} adds messages up, so nothing can come after it; put it last")
+            raise StudyError(
+                f"wire: {inner} adds messages up, so nothing can come after it; put it last"
+            )
         if not self.sums:
             return
         name = self.wire[-1].name
-        if single := next((stage.name for stage in self.wire if not stage.reads_sums and not stage.summed), None):
+        if single := next(
+            (stage.name for stage in self.wire if not stage.reads_sums and not stage.summed), None
+        ):
             raise StudyError(
                 f"wire: {single} reads messages one by one, and behind {name} the server sees their sum only; leave"
                 f" out {single}, or declare reads_sums if it makes the same of a sum"
@@ -223,7 +254,9 @@ class HorizontalRun(Run, kind="horizontal"):
             return
         name = self.algorithm.name
         if not self.algorithm.combines:
-            raise StudyError(f"distillation is for one global model, which {name} is not; use fedavg, say")
+            raise StudyError(
+                f"distillation is for one global model, which {name} is not; use fedavg, say"
+            )
         if not self.algorithm.whole_updates:
             raise StudyError(
                 f"distillation asks the clients' models, and what {name} sends is no model; use fedavg, say"
@@ -265,7 +298,10 @@ class HorizontalRun(Run, kind="horizontal"):
         """Refuses a server that would keep more than this machine can hold."""
         if not self.algorithm.keeps_all_models:
             return
-        needed, there = 2 * self.clients * row_bytes, machine_memory()  # the models of this round and of the next
+        needed, there = (
+            2 * self.clients * row_bytes,
+            machine_memory(),
+        )  # the models of this round and of the next
         if there is not None and needed > there:
             raise StudyError(
                 f"{self.algorithm.name} keeps every client's model on the server: {self.clients:,} of them take"

@@ -18,7 +18,9 @@ REFERENCE, ALL_DATA = "centralised", "all data"  # as algorithm and split of lab
 class ReferenceRun(HorizontalRun, kind="reference", engine="horizontal"):
     """One client that averages with nobody, so that the horizontal engine plays it, in one batch with others."""
 
-    centralised: bool = setting(False, "also train on all data at one place, for reference", after="seed", asks=True)
+    centralised: bool = setting(
+        False, "also train on all data at one place, for reference", after="seed", asks=True
+    )
     is_reference: ClassVar[bool] = True
     label: ClassVar[Mapping[str, str]] = {"algorithm": REFERENCE, "split": ALL_DATA}
 
@@ -30,7 +32,13 @@ class ReferenceRun(HorizontalRun, kind="reference", engine="horizontal"):
     def of(cls, run: Run) -> ReferenceRun:
         """The reference for this run."""
         kept = {item.name: getattr(run, item.name) for item in fields(Run)}
-        alone = {"split": Iid(), "clients": 1, "public": None, "initial": "same", "server_samples": 0}
+        alone = {
+            "split": Iid(),
+            "clients": 1,
+            "public": None,
+            "initial": "same",
+            "server_samples": 0,
+        }
         work = {"local_epochs": _epochs(run), "batch_size": _batch_size(run)}
         return cls(**{**defaults_of(cls), **kept, **alone, **work, "centralised": True})
 

@@ -41,16 +41,25 @@ class CryptoMb:
         lanes = np.arange(-(-count // LANES) * LANES)
         products = np.empty(len(lanes) * POINT, np.uint8)
         to = _addresses(products, lanes)
-        source = _addresses(given, np.minimum(lanes, count - 1))  # the last one also fills the last eight
+        source = _addresses(
+            given, np.minimum(lanes, count - 1)
+        )  # the last one also fills the last eight
         key = _addresses(by, np.zeros(LANES, int))
         for first in range(0, len(lanes), LANES):
             at = first * POINTER
-            if status := self._x25519(to.ctypes.data + at, key.ctypes.data, source.ctypes.data + at):
-                return b"", first + next(lane for lane in range(LANES) if (status >> (4 * lane)) & 15)
+            if status := self._x25519(
+                to.ctypes.data + at, key.ctypes.data, source.ctypes.data + at
+            ):
+                return b"", first + next(
+                    lane for lane in range(LANES) if (status >> (4 * lane)) & 15
+                )
         return products[: count * POINT].tobytes(), None
 
     def _knows_the_answer(self) -> bool:
-        return self.multiply(bytes.fromhex(GIVEN) * LANES, bytes.fromhex(SECRET))[0] == bytes.fromhex(PRODUCT) * LANES
+        return (
+            self.multiply(bytes.fromhex(GIVEN) * LANES, bytes.fromhex(SECRET))[0]
+            == bytes.fromhex(PRODUCT) * LANES
+        )
 
 
 def _addresses(array: Any, places: Any) -> Any:
@@ -63,9 +72,13 @@ def crypto_mb() -> CryptoMb:
     try:
         found = CryptoMb(_library())
     except (AttributeError, OSError):
-        raise MissingDependencyError('x25519 needs crypto_mb; run: pip install "tacit[crypto-mb]"') from None
+        raise MissingDependencyError(
+            'x25519 needs crypto_mb; run: pip install "tacit[crypto-mb]"'
+        ) from None
     if not found.works:
-        raise StudyError("x25519 needs a processor with AVX-512 IFMA, which this is not; take ristretto255")
+        raise StudyError(
+            "x25519 needs a processor with AVX-512 IFMA, which this is not; take ristretto255"
+        )
     return found
 
 

@@ -12,5 +12,7 @@ def gmp(group: str) -> Any:
     try:
         import gmpy2
     except ImportError:
-        raise MissingDependencyError(f'{group} needs gmpy2; run: pip install "tacit[psi]"') from None
+        raise MissingDependencyError(
+            f'{group} needs gmpy2; run: pip install "tacit[psi]"'
+        ) from None
     return gmpy2

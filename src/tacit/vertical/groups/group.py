@@ -51,7 +51,9 @@ class Group(Registered, family="groups", home="tacit.vertical.groups"):
         """How many elements these are; refuses part of one."""
         length = memoryview(elements).nbytes
         if length % self.size:
-            raise DataError(f"{self.name}: expected elements of {self.size} bytes each, got {length} bytes")
+            raise DataError(
+                f"{self.name}: expected elements of {self.size} bytes each, got {length} bytes"
+            )
         return length // self.size
 
     def refusal(self, position: int, count: int, reason: str) -> DataError:

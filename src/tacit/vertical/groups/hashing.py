@@ -11,7 +11,9 @@ LONGEST_TAG = 255
 LONGEST = 255  # blocks
 
 
-def expand_message_xmd(messages: Iterable[bytes], tag: bytes, size: int, digest: str = "sha512") -> list[bytes]:
+def expand_message_xmd(
+    messages: Iterable[bytes], tag: bytes, size: int, digest: str = "sha512"
+) -> list[bytes]:
     """For each message, `size` bytes as a random function of the tag and the message would give them.
 
     >>> expand_message_xmd([b"abc"], b"QUUX-V01-CS02-with-expander-SHA512-256", 32)[0].hex()
@@ -20,7 +22,9 @@ def expand_message_xmd(messages: Iterable[bytes], tag: bytes, size: int, digest:
     plain = hashlib.new(digest)
     blocks = -(-size // plain.digest_size)
     if not 0 < blocks <= LONGEST:
-        raise StudyError(f"expected 1 to {LONGEST * plain.digest_size} bytes of {digest}, got {size}")
+        raise StudyError(
+            f"expected 1 to {LONGEST * plain.digest_size} bytes of {digest}, got {size}"
+        )
     ending = tag_prime(tag, digest)
     padded = hashlib.new(digest, bytes(plain.block_size))  # Z_pad, absorbed once for all messages
     middle = size.to_bytes(2, "big") + b"\0" + ending

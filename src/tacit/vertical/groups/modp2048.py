@@ -23,7 +23,9 @@ P = int(  # RFC 3526, section 3, group 14
 )
 Q = P // 2  # also a prime, and the number of residues
 KEY = 32  # bytes
-SURPLUS = 16  # bytes beyond P's, so that remainders are uniform to within 2^-128 (RFC 9380, section 5)
+SURPLUS = (
+    16  # bytes beyond P's, so that remainders are uniform to within 2^-128 (RFC 9380, section 5)
+)
 
 
 @dataclass(frozen=True)
@@ -68,13 +70,17 @@ class Modp2048(Group, name="modp2048"):
 
     def _numbers(self, elements: Buffer) -> list[Any]:
         given, read = memoryview(elements).cast("B"), gmp(self.name).mpz.from_bytes
-        return [read(bytes(given[at : at + self.size]), "big") for at in range(0, len(given), self.size)]
+        return [
+            read(bytes(given[at : at + self.size]), "big") for at in range(0, len(given), self.size)
+        ]
 
     def _powers(self, numbers: list[Any], key: bytes) -> bytes:
         """x^e is the identity for no other x: the order is a prime, and larger than e."""
         e = int.from_bytes(key, "big")
         if not 0 < e < Q:
-            raise DataError(f"{self.name}: expected a key of {KEY} bytes, not all of them zero, got {len(key)} bytes")
+            raise DataError(
+                f"{self.name}: expected a key of {KEY} bytes, not all of them zero, got {len(key)} bytes"
+            )
         return self._joined(gmp(self.name).powmod_base_list(numbers, e, P))
 
     def _joined(self, numbers: list[Any]) -> bytes:

@@ -87,7 +87,9 @@ def sodium() -> Sodium:
         for library in load():
             with suppress(AttributeError, OSError):  # too old, or it does not start
                 return Sodium(library)
-    raise MissingDependencyError('ristretto255 needs libsodium 1.0.18 or newer; run: pip install "tacit[psi]"')
+    raise MissingDependencyError(
+        'ristretto255 needs libsodium 1.0.18 or newer; run: pip install "tacit[psi]"'
+    )
 
 
 def _installed() -> Iterator[ctypes.CDLL]:

@@ -33,14 +33,19 @@ class Thesis(Group, name="thesis"):
         return (1 + secrets.randbelow(Q - 1)).to_bytes(self.size, "big")
 
     def hash(self, identifiers: Sequence[bytes], tag: bytes) -> bytes:
-        return b"".join([hashlib.sha1(one, usedforsecurity=False).digest()[-self.size :] for one in identifiers])
+        return b"".join(
+            [hashlib.sha1(one, usedforsecurity=False).digest()[-self.size :] for one in identifiers]
+        )
 
     def encrypt(self, elements: Buffer, key: bytes) -> bytes:
         e, count = int.from_bytes(key, "big"), self.count(elements)
         if not 0 < e < Q:
             raise DataError(f"{self.name}: expected a key of {self.size} bytes, from 1 to {Q - 1}")
         given = memoryview(elements).cast("B")
-        numbers = [int.from_bytes(given[at : at + self.size], "big") for at in range(0, len(given), self.size)]
+        numbers = [
+            int.from_bytes(given[at : at + self.size], "big")
+            for at in range(0, len(given), self.size)
+        ]
         powers = [pow(x, e, P) for x in numbers]
         for position, (x, power) in enumerate(zip(numbers, powers, strict=True)):
             if power <= 1:

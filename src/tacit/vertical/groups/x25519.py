@@ -42,7 +42,12 @@ class X25519(Group, name="x25519"):
     def hash(self, identifiers: Sequence[bytes], tag: bytes) -> bytes:
         read = gmp(self.name).mpz.from_bytes
         uniform = expand_message_xmd(identifiers, tag, WIDE)
-        return b"".join([x.to_bytes(POINT, "little") for x in self._mapped([read(one, "big") for one in uniform])])
+        return b"".join(
+            [
+                x.to_bytes(POINT, "little")
+                for x in self._mapped([read(one, "big") for one in uniform])
+            ]
+        )
 
     def encrypt(self, elements: Buffer, key: bytes) -> bytes:
         count = self.count(elements)

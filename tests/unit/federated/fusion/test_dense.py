@@ -34,7 +34,9 @@ def test_a_state_dict_is_read_layer_by_layer() -> None:
     assert (network.inputs, network.widths, network.outputs) == (4, (3, 5), 2)
     assert np.array_equal(network.weights[1], module[3].weight.detach().numpy())  # type: ignore[arg-type]
     x = torch.randn(10, 4, dtype=torch.float64)
-    np.testing.assert_allclose(answers(network, x.numpy()), module(x).detach().numpy(), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        answers(network, x.numpy()), module(x).detach().numpy(), rtol=1e-9, atol=1e-12
+    )
 
 
 WRONG: dict[str, tuple[Any, str]] = {
@@ -42,9 +44,18 @@ WRONG: dict[str, tuple[Any, str]] = {
         nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3), nn.Linear(3, 2)),
         "dense layers",
     ),
-    "a batch norm": (nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2)), "dense layers alone"),
-    "a layer norm": (nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3), nn.Linear(3, 2)), "dense layers alone"),
-    "layers that do not fit": (nn.Sequential(nn.Linear(4, 3), nn.Linear(5, 2)), r"as they stand: .*1\.weight \(2, 5\)"),
+    "a batch norm": (
+        nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2)),
+        "dense layers alone",
+    ),
+    "a layer norm": (
+        nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3), nn.Linear(3, 2)),
+        "dense layers alone",
+    ),
+    "layers that do not fit": (
+        nn.Sequential(nn.Linear(4, 3), nn.Linear(5, 2)),
+        r"as they stand: .*1\.weight \(2, 5\)",
+    ),
     "no hidden layer": (nn.Sequential(nn.Linear(4, 3)), "expected a hidden layer"),
     "nothing": (nn.Sequential(nn.ReLU()), "expected a hidden layer"),
 }
@@ -84,7 +95,9 @@ def test_a_state_dict_comes_back_as_it_was(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_state_has_the_names_and_numbers_of_the_other_network_and_its_own_widths(dtype: torch.dtype) -> None:
+def test_a_state_has_the_names_and_numbers_of_the_other_network_and_its_own_widths(
+    dtype: torch.dtype,
+) -> None:
     wide = Dense.of(an_mlp(4, 9, 8, 2).state_dict())
     state = wide.state(an_mlp(4, 3, 5, 2, dtype=dtype).state_dict())
     assert {name: tuple(value.shape) for name, value in state.items()} == {
@@ -104,7 +117,9 @@ def test_a_module_computes_what_the_network_does(dtype: torch.dtype) -> None:
     module = wide.module(like)
     found = module(x)
     assert found.dtype == dtype
-    np.testing.assert_allclose(found.detach().numpy(), answers(wide, x.numpy()), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        found.detach().numpy(), answers(wide, x.numpy()), rtol=1e-4, atol=1e-4
+    )
     linear = [part for part in module.modules() if isinstance(part, nn.Linear)]
     assert [(part.in_features, part.out_features) for part in linear] == [(4, 7), (7, 6), (6, 2)]
     torch.testing.assert_close(dict(like.state_dict()), before, rtol=0, atol=0)
@@ -137,12 +152,16 @@ def test_the_part_of_a_client_whose_neurons_are_all_matched_is_the_whole(widths:
     found = Pfnm().fuse([shuffled(network, rng)[0] for _ in range(3)], rng)
     x = rng.normal(size=(20, 3))
     for client in range(3):
-        np.testing.assert_allclose(answers(found.part(client), x), answers(found.network, x), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            answers(found.part(client), x), answers(found.network, x), rtol=1e-9, atol=1e-12
+        )
 
 
 def test_a_clients_part_has_its_own_width() -> None:
     network = a_network([3, 4], np.random.default_rng(0))
-    fused = Fused(network, ((np.array([2, 0]), np.array([1])), (np.array([3]), np.array([0, 1, 2]))))
+    fused = Fused(
+        network, ((np.array([2, 0]), np.array([1])), (np.array([3]), np.array([0, 1, 2])))
+    )
     assert [fused.part(client).widths for client in range(2)] == [(2, 1), (1, 3)]
     assert np.array_equal(fused.part(1).weights[1], network.weights[1][:3, 1:2])
 
@@ -184,7 +203,9 @@ def test_networks_that_cannot_become_one_are_refused(other: Any, what: str) -> N
 
 
 def test_a_bias_of_another_length_is_refused() -> None:
-    state = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)).state_dict() | {"0.bias": torch.zeros(5)}
+    state = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)).state_dict() | {
+        "0.bias": torch.zeros(5)
+    }
     with pytest.raises(DataError, match=r"expected 3 numbers in 0\.bias"):
         Dense.of(state)
 
@@ -214,8 +235,12 @@ def shapes(**sizes: tuple[int, int]) -> dict[str, torch.Tensor]:
 
 def test_layers_whose_order_is_lost_are_put_in_the_only_one_that_fits() -> None:
     found = in_order(shapes(hidden=(5, 4), input=(4, 3), output=(2, 5)))
-    assert list(found) == [f"{name}.{part}" for name in ("input", "hidden", "output") for part in ("weight", "bias")]
-    with pytest.raises(DataError, match=r"more than one order, and safetensors keep none.*number their names"):
+    assert list(found) == [
+        f"{name}.{part}" for name in ("input", "hidden", "output") for part in ("weight", "bias")
+    ]
+    with pytest.raises(
+        DataError, match=r"more than one order, and safetensors keep none.*number their names"
+    ):
         in_order(shapes(hidden=(4, 4), input=(4, 4), output=(2, 4)))
     with pytest.raises(DataError, match="no order that could be found"):
         in_order(shapes(hidden=(4, 4), input=(5, 3), output=(2, 4)))
@@ -234,10 +259,15 @@ class Skip(nn.Module):
 
 def test_neurons_that_are_more_than_their_weights_are_refused() -> None:
     check_neurons(
-        nn.Sequential(nn.Linear(4, 6), nn.Dropout(), nn.Tanh(), nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 2)), (4,)
+        nn.Sequential(
+            nn.Linear(4, 6), nn.Dropout(), nn.Tanh(), nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 2)
+        ),
+        (4,),
     )
     across = nn.Sequential(nn.Linear(4, 6), nn.Softmax(-1), nn.Linear(6, 2))
-    fixed = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6, elementwise_affine=False), nn.Linear(6, 2))
+    fixed = nn.Sequential(
+        nn.Linear(4, 6), nn.LayerNorm(6, elementwise_affine=False), nn.Linear(6, 2)
+    )
     for module in (Skip(), across, fixed):
         with pytest.raises(DataError, match="more than dense layers one after another"):
             check_neurons(module, (4,))

@@ -36,7 +36,9 @@ def marginal(vectors: Floats, precisions: Floats, prior: Prior) -> float:
     """The log-density of an atom's members, whatever the atom is: copies of one thing have its variance in common."""
     found = 0.0
     for d, mean in enumerate(prior.mean):
-        cov = np.full((len(vectors), len(vectors)), 1 / prior.precision[d]) + np.diag(1 / precisions[:, d])
+        cov = np.full((len(vectors), len(vectors)), 1 / prior.precision[d]) + np.diag(
+            1 / precisions[:, d]
+        )
         found += float(multivariate_normal.logpdf(vectors[:, d], np.full(len(vectors), mean), cov))
     return found
 
@@ -48,7 +50,9 @@ def shared(counts: Floats, clients: int, gamma: float) -> float:
     return float(terms[counts > 0].sum())
 
 
-def objective(bags: list[Bag], places: Any, prior: Prior, gamma: float, integrated: bool, client: int) -> float:
+def objective(
+    bags: list[Bag], places: Any, prior: Prior, gamma: float, integrated: bool, client: int
+) -> float:
     """What one client's assignment maximises, the others' being fixed: twice the log of posterior or marginal.
 
     The normaliser of atoms is left out of the posterior, as in the paper. Of the client's own new atoms, all orders
@@ -61,7 +65,9 @@ def objective(bags: list[Bag], places: Any, prior: Prior, gamma: float, integrat
         precisions = np.array([bags[j].precision for j, _ in members])
         found += (marginal if integrated else profiled)(vectors, precisions, prior) - normaliser
         counts.append(len(members))
-    alone = sum(members <= {(client, k) for k in range(len(places[client]))} for members in groups(places))
+    alone = sum(
+        members <= {(client, k) for k in range(len(places[client]))} for members in groups(places)
+    )
     return 2 * (found + shared(np.array(counts), len(bags), gamma) - gammaln(alone + 1))
 
 
@@ -101,8 +107,12 @@ def test_gains_are_twice_the_exact_log_density_they_add(
         for column, members in enumerate(groups(others)):
             there = np.array([bags[1 + j].vectors[k] for j, k in members])
             precisions = np.array([bags[1 + j].precision for j, _ in members])
-            after = density(np.vstack([there, v]), np.vstack([precisions, bags[0].precision]), prior)
-            more = shared([len(members) + 1], clients, gamma) - shared([len(members)], clients, gamma)
+            after = density(
+                np.vstack([there, v]), np.vstack([precisions, bags[0].precision]), prior
+            )
+            more = shared([len(members) + 1], clients, gamma) - shared(
+                [len(members)], clients, gamma
+            )
             expected[row, column] = 2 * (after - density(there, precisions, prior) + more)
         one = density(v[None], bags[0].precision[None], prior) + shared([1], clients, gamma)
         expected[row, -1] = 2 * one + dropped
@@ -154,7 +164,9 @@ def test_a_count_is_capped_where_the_rules_say_so() -> None:
     atoms = Atoms.of([bag] * 11, [np.zeros(1, np.int64)] * 11, prior)
     rules = {"capped": Rules(most_counted=10), "whole": Rules()}
     found = {name: -costs(bag, atoms, prior, 13, rule)[0].item() for name, rule in rules.items()}
-    assert found["whole"] - found["capped"] == pytest.approx(2 * math.log(11 / 2) - 2 * math.log(10 / 3))
+    assert found["whole"] - found["capped"] == pytest.approx(
+        2 * math.log(11 / 2) - 2 * math.log(10 / 3)
+    )
 
 
 # The best assignment
@@ -205,7 +217,14 @@ def test_an_assignment_costs_the_least_of_all(
         assert price(known, alone, found) == pytest.approx(expected, abs=1e-9)
 
 
-@given(seeds, st.integers(1, 60), st.integers(0, 70), st.floats(-9, 9), st.booleans(), st.integers(1, 60))
+@given(
+    seeds,
+    st.integers(1, 60),
+    st.integers(0, 70),
+    st.floats(-9, 9),
+    st.booleans(),
+    st.integers(1, 60),
+)
 @settings(max_examples=150)
 def test_large_assignments_are_those_of_the_whole_matrix(
     seed: int, size: int, there: int, lean: float, ties: bool, limit: int
@@ -259,7 +278,9 @@ def test_an_atom_is_the_stated_estimate(seed: int, sizes: list[int], sweeps: int
     for atom, members in zip(found.atoms, groups(found.places), strict=True):
         S = sum(bags[j].precision * bags[j].vectors[k] for j, k in members)
         P = sum(bags[j].precision for j, _ in members)
-        np.testing.assert_allclose(atom, (prior.mean * prior.precision + S) / (prior.precision + P), atol=1e-10)
+        np.testing.assert_allclose(
+            atom, (prior.mean * prior.precision + S) / (prior.precision + P), atol=1e-10
+        )
 
 
 def every_assignment(sizes: int, there: int) -> list[Any]:
@@ -273,7 +294,9 @@ def every_assignment(sizes: int, there: int) -> list[Any]:
     return found
 
 
-@given(seeds, st.lists(st.integers(1, 3), min_size=2, max_size=4), st.booleans(), st.floats(0.1, 20))
+@given(
+    seeds, st.lists(st.integers(1, 3), min_size=2, max_size=4), st.booleans(), st.floats(0.1, 20)
+)
 @settings(max_examples=40)
 def test_a_client_that_is_matched_again_finds_the_best_of_all_places(
     seed: int, sizes: list[int], integrated: bool, gamma: float
@@ -293,17 +316,22 @@ def test_a_client_that_is_matched_again_finds_the_best_of_all_places(
     used = np.unique(np.concatenate(others)) if sum(map(len, others)) else np.zeros(0)
     others = [np.searchsorted(used, own) for own in others]
     best = max(
-        value([*others[:client], own, *others[client + 1 :]]) for own in every_assignment(sizes[client], len(used))
+        value([*others[:client], own, *others[client + 1 :]])
+        for own in every_assignment(sizes[client], len(used))
     )
     assert value(found.places) == pytest.approx(best, abs=1e-8)
     assert best >= value(places) - 1e-9
     unmoved = [j for j in range(len(sizes)) if j != client]
-    assert set(groups([found.places[j] for j in unmoved])) == set(groups([places[j] for j in unmoved]))
+    assert set(groups([found.places[j] for j in unmoved])) == set(
+        groups([places[j] for j in unmoved])
+    )
 
 
 @given(seeds, widths, st.booleans(), st.integers(1, 8))
 @settings(max_examples=40)
-def test_many_sweeps_are_one_after_another(seed: int, sizes: list[int], integrated: bool, sweeps: int) -> None:
+def test_many_sweeps_are_one_after_another(
+    seed: int, sizes: list[int], integrated: bool, sweeps: int
+) -> None:
     """Also where they end early, since one of them changed nothing."""
     bags, prior = a_case(seed, sizes, 2)
     order = np.random.default_rng(seed).permutation(len(sizes))
@@ -317,7 +345,9 @@ def test_many_sweeps_are_one_after_another(seed: int, sizes: list[int], integrat
 def test_the_largest_client_comes_first() -> None:
     """Vectors at 0 and 2 of a large client; a small one's 1.2 goes to the nearer, though it is named before."""
     bags = [Bag(np.array([[1.2]]), np.ones(1)), Bag(np.array([[0.0], [2.0]]), np.ones(1))]
-    found = match(bags, Prior(np.zeros(1), np.full(1, 1e-3)), Rules(sweeps=0), np.random.default_rng(0))
+    found = match(
+        bags, Prior(np.zeros(1), np.full(1, 1e-3)), Rules(sweeps=0), np.random.default_rng(0)
+    )
     assert [own.tolist() for own in found.places] == [[1], [0, 1]]
 
 
@@ -347,6 +377,8 @@ def test_matching_changes_none_of_its_arguments() -> None:
 def test_a_start_that_leaves_out_an_atom_is_tidied() -> None:
     """The numbers of a start need not be without gaps once sweeps have gone over them."""
     bags, prior = a_case(1, [2, 2], 2)
-    found = match(bags, prior, Rules(sweeps=1), in_order(0, 1), start=[np.array([0, 3]), np.array([3, 5])])
+    found = match(
+        bags, prior, Rules(sweeps=1), in_order(0, 1), start=[np.array([0, 3]), np.array([3, 5])]
+    )
     assert np.isfinite(found.atoms).all()
     assert (found.counts > 0).all()

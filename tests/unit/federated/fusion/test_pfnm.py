@@ -84,7 +84,9 @@ class Slow:
                 gains[row, column] = self.gain(j, v, atom) + factor * math.log(m / (J - m))
             for r in range(1, new + 1):
                 alone = self.gain(j, v, Atom([mu / self.s02 for mu in self.mean]))
-                gains[row, len(atoms) + r - 1] = alone - 2 * math.log(r) + 2 * math.log(self.gamma / J)
+                gains[row, len(atoms) + r - 1] = (
+                    alone - 2 * math.log(r) + 2 * math.log(self.gamma / J)
+                )
         rows, columns = linear_sum_assignment(gains, maximize=True)
         there = len(atoms)
         for row, column in zip(rows, columns, strict=True):
@@ -114,7 +116,11 @@ class Slow:
 
 
 def slow_pfnm(
-    networks: Sequence[Dense], order: Sequence[int], method: Pfnm, counts: Any = None, start: Assignment | None = None
+    networks: Sequence[Dense],
+    order: Sequence[int],
+    method: Pfnm,
+    counts: Any = None,
+    start: Assignment | None = None,
 ) -> tuple[Dense, list[list[frozenset[tuple[int, int]]]]]:
     """The fused network, and the neurons of each of its own."""
     J, depth, K = len(networks), len(networks[0].widths), networks[0].outputs
@@ -140,7 +146,9 @@ def slow_pfnm(
                 else:
                     for atom in above:
                         mine = atom.members.get(j)
-                        v.append(0.0 if mine is None else float(network.weights[layer + 1][mine][neuron]))
+                        v.append(
+                            0.0 if mine is None else float(network.weights[layer + 1][mine][neuron])
+                        )
                 own.append(v)
             vectors.append(own)
             precision = [1 / s2] * len(own[0])
@@ -166,7 +174,9 @@ def slow_pfnm(
             below += share[j][k] / s2
         out.append(top / below)
     biases[depth] = np.array(out)
-    return Dense(tuple(weights[c] for c in range(depth + 1)), tuple(biases[c] for c in range(depth + 1))), partition
+    return Dense(
+        tuple(weights[c] for c in range(depth + 1)), tuple(biases[c] for c in range(depth + 1))
+    ), partition
 
 
 def assert_as_slow(found: Fused, slow: tuple[Dense, list[Any]]) -> None:
@@ -223,7 +233,10 @@ def test_a_second_round_is_the_slow_one(networks: list[Dense], method: Pfnm, see
     order = rng.permutation(len(networks)).tolist()
     counts = rng.integers(0, 4, (len(networks), 2)).astype(float)
     start = method.fuse(networks, in_order(*order), counts=counts).assignment
-    moved = [changed(network, lambda array: array + rng.normal(0, 0.3, array.shape)) for network in networks]
+    moved = [
+        changed(network, lambda array: array + rng.normal(0, 0.3, array.shape))
+        for network in networks
+    ]
     found = method.fuse(moved, in_order(*order), counts=counts, start=start)
     assert_as_slow(found, slow_pfnm(moved, order, method, counts, start))
 
@@ -233,7 +246,13 @@ def test_the_authors_sweeps_go_on_where_one_has_changed_nothing(seed: int) -> No
     """Clients' own atoms are made anew, without the mistake of the start, and then others see them otherwise."""
     rng = np.random.default_rng(seed)
     networks = relatives([[2], [2], [2]], rng, 0.5)
-    method = Pfnm(reference=True, variance=0.3, prior_variance=0.05, gamma=float(rng.uniform(0.1, 3)), sweeps=2)
+    method = Pfnm(
+        reference=True,
+        variance=0.3,
+        prior_variance=0.05,
+        gamma=float(rng.uniform(0.1, 3)),
+        sweeps=2,
+    )
     start = replace(method, sweeps=3).fuse(networks, in_order(0, 1, 2)).assignment
     for order in ([0], [0, 1], [0, 1, 2]):
         once = replace(method, sweeps=1).fuse(networks, in_order(*order), start=start)
@@ -304,18 +323,28 @@ def test_the_order_of_a_clients_neurons_changes_nothing(
     counts = rng.integers(1, 9, (len(networks), 2)).astype(float)
     who = range(len(networks)) if everybody else [int(rng.integers(len(networks)))]
     layers = None if everybody else [int(rng.integers(len(networks[0].widths)))]
-    others, names = list(networks), [[np.arange(width) for width in network.widths] for network in networks]
+    others, names = (
+        list(networks),
+        [[np.arange(width) for width in network.widths] for network in networks],
+    )
     for client in who:
         others[client], names[client] = shuffled(networks[client], rng, layers)
     one = method.fuse(networks, np.random.default_rng(seed), counts=counts)
     other = method.fuse(others, np.random.default_rng(seed), counts=counts)
     x = rng.normal(size=(20, 3))
-    np.testing.assert_allclose(answers(one.network, x), answers(other.network, x), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        answers(one.network, x), answers(other.network, x), rtol=1e-9, atol=1e-9
+    )
     for layer, (mine, theirs) in enumerate(zip(one.assignment, other.assignment, strict=True)):
         assert set(groups(mine)) == set(groups(theirs, [own[layer] for own in names]))
 
 
-@given(seeds, st.lists(st.integers(1, 6), min_size=1, max_size=3), st.integers(1, 5), st.floats(0.02, 0.5))
+@given(
+    seeds,
+    st.lists(st.integers(1, 6), min_size=1, max_size=3),
+    st.integers(1, 5),
+    st.floats(0.02, 0.5),
+)
 @settings(max_examples=40)
 def test_copies_in_any_order_give_back_the_network_shrunk_by_the_prior(
     seed: int, widths: list[int], copies: int, variance: float
@@ -329,7 +358,11 @@ def test_copies_in_any_order_give_back_the_network_shrunk_by_the_prior(
     shrunk = changed(network, lambda array: factor * array)
     x = rng.normal(size=(20, 3))
     np.testing.assert_allclose(answers(found.network, x), answers(shrunk, x), rtol=1e-9, atol=1e-9)
-    pairs = zip((*found.network.weights, *found.network.biases), (*shrunk.weights, *shrunk.biases), strict=True)
+    pairs = zip(
+        (*found.network.weights, *found.network.biases),
+        (*shrunk.weights, *shrunk.biases),
+        strict=True,
+    )
     for mine, theirs in pairs:
         np.testing.assert_allclose(np.sort(mine, None), np.sort(theirs, None), rtol=1e-9, atol=1e-9)
 
@@ -349,7 +382,9 @@ def test_copies_shrink_by_the_default_settings_too(widths: list[int]) -> None:
 def test_a_vague_prior_gives_exactly_the_network(widths: list[int]) -> None:
     rng = np.random.default_rng(2)
     network = a_network(widths, rng)
-    found = Pfnm(variance=1e-3, prior_variance=1e9).fuse([shuffled(network, rng)[0] for _ in range(3)], rng)
+    found = Pfnm(variance=1e-3, prior_variance=1e9).fuse(
+        [shuffled(network, rng)[0] for _ in range(3)], rng
+    )
     x = rng.normal(size=(20, 3))
     np.testing.assert_allclose(answers(found.network, x), answers(network, x), rtol=1e-9)
 
@@ -358,7 +393,10 @@ def test_a_larger_gamma_makes_more_neurons_on_average() -> None:
     means = []
     for gamma in (1e-5, 1.0, 1e5):
         rng = np.random.default_rng(0)
-        found = [Pfnm(gamma=gamma).fuse(relatives([[4], [3], [4]], rng, 0.5), rng).network.widths[0] for _ in range(20)]
+        found = [
+            Pfnm(gamma=gamma).fuse(relatives([[4], [3], [4]], rng, 0.5), rng).network.widths[0]
+            for _ in range(20)
+        ]
         means.append(np.mean(found))
     assert means[0] < means[1] < means[2]
 
@@ -368,7 +406,10 @@ def test_noisy_relatives_are_recognised() -> None:
     rng = np.random.default_rng(5)
     large = a_network([8], rng)
     parts = [rng.permutation(8)[:n] for n in (6, 5, 8)]
-    networks = [changed(large.part([own]), lambda array: array + rng.normal(0, 0.02, array.shape)) for own in parts]
+    networks = [
+        changed(large.part([own]), lambda array: array + rng.normal(0, 0.02, array.shape))
+        for own in parts
+    ]
     found = Pfnm(variance=1e-3, prior_variance=1.0).fuse(networks, rng)
     assert set(groups(found.assignment[0])) == set(groups(parts))
     x = rng.normal(size=(50, 3))
@@ -380,8 +421,12 @@ def test_noisy_relatives_are_recognised() -> None:
 
 def test_a_clients_weights_to_a_class_count_by_its_share_of_the_class() -> None:
     """One neuron, all variances 1, shares 3/4 and 1/4 of one class, all and nothing of the other."""
-    one = Dense((np.array([[1.0]]), np.array([[2.0], [5.0]])), (np.array([1.0]), np.array([4.0, 8.0])))
-    two = Dense((np.array([[3.0]]), np.array([[6.0], [7.0]])), (np.array([2.0]), np.array([0.0, 9.0])))
+    one = Dense(
+        (np.array([[1.0]]), np.array([[2.0], [5.0]])), (np.array([1.0]), np.array([4.0, 8.0]))
+    )
+    two = Dense(
+        (np.array([[3.0]]), np.array([[6.0], [7.0]])), (np.array([2.0]), np.array([0.0, 9.0]))
+    )
     counts = np.array([[30.0, 7.0], [10.0, 0.0]])
     method = Pfnm(variance=1.0, prior_variance=1.0, gamma=1e-9, class_weights=True)
     found = method.fuse([one, two], np.random.default_rng(0), counts=counts).network
@@ -458,21 +503,30 @@ def test_fusing_changes_no_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outputs", "shrink", "factor"), [(1, None, 1), (2, None, 3 / 4), (1, True, 3 / 4), (2, False, 1)]
+    ("outputs", "shrink", "factor"),
+    [(1, None, 1), (2, None, 3 / 4), (1, True, 3 / 4), (2, False, 1)],
 )
-def test_numbers_are_not_drawn_to_zero_unless_asked_for(outputs: int, shrink: bool | None, factor: float) -> None:
+def test_numbers_are_not_drawn_to_zero_unless_asked_for(
+    outputs: int, shrink: bool | None, factor: float
+) -> None:
     """Three copies, and as much noise as prior: each weight is 3 / (3 + 1) of its mean, or the mean."""
     network = a_network([4, 3], np.random.default_rng(0), outputs=outputs)
     fused = Pfnm(shrink=shrink).fuse([network] * 3, np.random.default_rng(0)).network
     assert fused.widths == (4, 3)
-    for ours, theirs in zip((*fused.weights, *fused.biases), (*network.weights, *network.biases), strict=True):
+    for ours, theirs in zip(
+        (*fused.weights, *fused.biases), (*network.weights, *network.biases), strict=True
+    ):
         assert np.sort(ours.ravel()) == pytest.approx(np.sort(factor * theirs.ravel()))
 
 
 def test_a_class_that_a_neuron_knows_nothing_of_gets_no_weight() -> None:
     networks = [a_network([3], np.random.default_rng(seed)) for seed in range(2)]
     counts = np.array([[5.0, 0], [5, 0]])  # nobody has the second class
-    fused = Pfnm(class_weights=True, shrink=False).fuse(networks, np.random.default_rng(0), counts=counts).network
+    fused = (
+        Pfnm(class_weights=True, shrink=False)
+        .fuse(networks, np.random.default_rng(0), counts=counts)
+        .network
+    )
     assert fused.weights[-1][1] == pytest.approx(np.zeros(fused.widths[0]))
     assert fused.biases[-1][1] == 0
     assert np.isfinite(fused.weights[-1]).all()

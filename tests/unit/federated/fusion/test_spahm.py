@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import Floats, a_network, answers, assert_networks_agree, changed, groups, in_order, relatives, shuffled
+from networks import (
+    Floats,
+    a_network,
+    answers,
+    assert_networks_agree,
+    changed,
+    groups,
+    in_order,
+    relatives,
+    shuffled,
+)
 from scipy.optimize import linear_sum_assignment
 
 from tacit.core.errors import DataError, StudyError
@@ -22,7 +32,9 @@ def some_bags(rng: np.random.Generator, sizes: list[int], size: int) -> list[Flo
     return [rng.normal(1.0, 2.0, (n, size)) for n in sizes]
 
 
-def hyper(bags: list[Floats], places: Any, s2: Floats | None = None) -> tuple[Floats, Floats, Floats]:
+def hyper(
+    bags: list[Floats], places: Any, s2: Floats | None = None
+) -> tuple[Floats, Floats, Floats]:
     """mu0, s2 and s02 by their formulas, dimension by dimension; s2 is given where nothing tells it."""
     D = bags[0].shape[1]
     atoms = [[bags[j][k] for j, k in sorted(members)] for members in groups(places)]
@@ -55,7 +67,9 @@ def test_hyper_parameters_are_those_of_the_formulas(seed: int, sizes: list[int],
     used = np.unique(np.concatenate(places))
     places = [np.searchsorted(used, own) for own in places]
     guess = (rng.normal(size=size), rng.uniform(0.1, 1, size), rng.uniform(0.1, 1, size))
-    for mine, theirs in zip(estimate(bags, places, guess), hyper(bags, places, guess[1]), strict=True):
+    for mine, theirs in zip(
+        estimate(bags, places, guess), hyper(bags, places, guess[1]), strict=True
+    ):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9)
 
 
@@ -100,7 +114,9 @@ def test_the_atoms_follow_from_the_hyper_parameters_that_were_estimated() -> Non
 def test_given_variances_are_kept_unless_estimated() -> None:
     rng = np.random.default_rng(0)
     bags = some_bags(rng, [3, 4, 2], 2)
-    found = Spahm(variance=0.5, prior_variance=2.0, estimate=False, gamma=3.0, sweeps=4).match(bags, in_order(2, 0, 1))
+    found = Spahm(variance=0.5, prior_variance=2.0, estimate=False, gamma=3.0, sweeps=4).match(
+        bags, in_order(2, 0, 1)
+    )
     prior = Prior(np.vstack(bags).mean(0), np.full(2, 1 / 2.0))
     rules = Rules(3.0, 4, integrated=True)
     expected = match([Bag(bag, np.full(2, 2.0)) for bag in bags], prior, rules, in_order(2, 0, 1))
@@ -108,7 +124,9 @@ def test_given_variances_are_kept_unless_estimated() -> None:
     np.testing.assert_allclose(found.atoms, expected.atoms)
 
 
-def test_the_first_guess_of_the_noise_is_half_the_distance_to_the_nearest_of_another_client() -> None:
+def test_the_first_guess_of_the_noise_is_half_the_distance_to_the_nearest_of_another_client() -> (
+    None
+):
     """0 is 1 from 1 and 5 is 2 from 7, in squares 1, 4, 1, 4; per dimension, half of them."""
     bags = [np.array([[0.0, 0.0], [5.0, 5.0]]), np.array([[1.0, 0.0], [5.0, 7.0]])]
     assert nearest(bags) == pytest.approx(2.5 / 2)
@@ -117,7 +135,9 @@ def test_the_first_guess_of_the_noise_is_half_the_distance_to_the_nearest_of_ano
 # Against a slow one
 
 
-def slow_spahm(bags: list[Floats], order: list[int], sweeps: int, first: Any, gamma: float) -> list[dict[int, int]]:
+def slow_spahm(
+    bags: list[Floats], order: list[int], sweeps: int, first: Any, gamma: float
+) -> list[dict[int, int]]:
     """In plain loops, with the closed form; the hyper-parameters are renewed before every sweep."""
     mu0, s2, s02 = first
     J = len(bags)
@@ -158,7 +178,12 @@ def slow_spahm(bags: list[Floats], order: list[int], sweeps: int, first: Any, ga
     return atoms
 
 
-@given(seeds, st.lists(st.integers(1, 4), min_size=2, max_size=4), st.integers(0, 3), st.floats(0.1, 10))
+@given(
+    seeds,
+    st.lists(st.integers(1, 4), min_size=2, max_size=4),
+    st.integers(0, 3),
+    st.floats(0.1, 10),
+)
 @settings(max_examples=60)
 def test_spahm_is_the_slow_one(seed: int, sizes: list[int], sweeps: int, gamma: float) -> None:
     rng = np.random.default_rng(seed)
@@ -187,7 +212,9 @@ def test_separated_centres_are_recovered_up_to_the_shrinkage(clients: int) -> No
     assert s2 == pytest.approx(0.01, rel=0.8)
     for atom, members in zip(found.atoms, groups(found.places), strict=True):
         mean, m = np.mean([bags[j][k] for j, k in members], axis=0), len(members)
-        np.testing.assert_allclose(atom - mu0, (mean - mu0) * (m / s2) / (1 / s02 + m / s2), rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(
+            atom - mu0, (mean - mu0) * (m / s2) / (1 / s02 + m / s2), rtol=1e-6, atol=1e-6
+        )
         assert np.abs(atom - centres[parts[min(members)[0]][min(members)[1]]]).max() < 0.4
 
 
@@ -198,7 +225,9 @@ def test_copies_shrink_towards_the_mean_with_given_variances() -> None:
     assert sorted(found.atoms.ravel()) == pytest.approx([5 - 0.75 * 5, 5 + 0.75 * 5])
 
 
-@given(seeds, st.lists(st.integers(1, 5), min_size=2, max_size=4), st.booleans(), st.floats(0.05, 20))
+@given(
+    seeds, st.lists(st.integers(1, 5), min_size=2, max_size=4), st.booleans(), st.floats(0.05, 20)
+)
 @settings(max_examples=40)
 def test_atoms_are_between_the_largest_client_and_all_and_one_to_one(
     seed: int, sizes: list[int], estimated: bool, gamma: float
@@ -213,7 +242,9 @@ def test_atoms_are_between_the_largest_client_and_all_and_one_to_one(
 
 @given(seeds, st.lists(st.integers(1, 4), min_size=1, max_size=3), st.booleans())
 @settings(max_examples=40)
-def test_the_order_of_a_clients_neurons_changes_nothing(seed: int, widths: list[int], estimated: bool) -> None:
+def test_the_order_of_a_clients_neurons_changes_nothing(
+    seed: int, widths: list[int], estimated: bool
+) -> None:
     rng = np.random.default_rng(seed)
     networks = relatives([widths, [width + 1 for width in widths], widths], rng, 0.2)
     others, names = zip(*(shuffled(network, rng) for network in networks), strict=True)
@@ -222,7 +253,9 @@ def test_the_order_of_a_clients_neurons_changes_nothing(seed: int, widths: list[
     for layer, (mine, theirs) in enumerate(zip(one.assignment, other.assignment, strict=True)):
         assert set(groups(mine)) == set(groups(theirs, [own[layer] for own in names]))
     x = rng.normal(size=(20, 3))
-    np.testing.assert_allclose(answers(one.network, x), answers(other.network, x), rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(
+        answers(one.network, x), answers(other.network, x), rtol=1e-7, atol=1e-7
+    )
 
 
 @pytest.mark.parametrize("widths", [[6], [5, 4], [4, 3, 5]])
@@ -248,7 +281,9 @@ def test_more_atoms_with_a_larger_gamma_on_average() -> None:
     for gamma in (1e-6, 1.0, 1e6):
         rng = np.random.default_rng(0)
         method = Spahm(variance=0.5, prior_variance=4.0, estimate=False, gamma=gamma)
-        means.append(np.mean([len(method.match(some_bags(rng, [4, 4, 3], 2), rng).atoms) for _ in range(20)]))
+        means.append(
+            np.mean([len(method.match(some_bags(rng, [4, 4, 3], 2), rng).atoms) for _ in range(20)])
+        )
     assert means[0] < means[1] < means[2]
 
 
@@ -287,7 +322,11 @@ def test_the_order_of_many_vectors_changes_nothing() -> None:
         again = Spahm(sweeps=1).match(shuffled, np.random.default_rng(1))
         assert len(again.atoms) == len(found.atoms), turn
         pairs = zip(found.places, again.places, orders, strict=True)
-        same = {(int(a), int(b)) for own, other, order in pairs for a, b in zip(own[order], other, strict=True)}
+        same = {
+            (int(a), int(b))
+            for own, other, order in pairs
+            for a, b in zip(own[order], other, strict=True)
+        }
         assert len(same) == len(found.atoms)  # one to one: the same partition
 
 
@@ -296,7 +335,9 @@ def test_vectors_far_from_zero_are_matched_as_well(shift: float) -> None:
     rng = np.random.default_rng(0)
     centres = rng.normal(scale=5, size=(8, 4))
     bags = [centres[rng.permutation(8)[:5]] + 0.01 * rng.normal(size=(5, 4)) for _ in range(10)]
-    near, far = (Spahm().match([bag + by for bag in bags], np.random.default_rng(1)) for by in (0.0, shift))
+    near, far = (
+        Spahm().match([bag + by for bag in bags], np.random.default_rng(1)) for by in (0.0, shift)
+    )
     assert len(far.atoms) == len(near.atoms) == 8
     assert far.atoms - shift == pytest.approx(near.atoms, abs=1e-6 * shift / 100)
 
@@ -318,7 +359,9 @@ def test_bags_that_cannot_be_matched_are_refused(bags: list[Any]) -> None:
         Spahm().match(bags, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("wrong", [{"variance": 0.0}, {"prior_variance": -1.0}, {"gamma": 0.0}, {"sweeps": -1}])
+@pytest.mark.parametrize(
+    "wrong", [{"variance": 0.0}, {"prior_variance": -1.0}, {"gamma": 0.0}, {"sweeps": -1}]
+)
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(StudyError, match=rf"spahm\.{next(iter(wrong))}: expected"):
         Spahm(**wrong)

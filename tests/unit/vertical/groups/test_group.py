@@ -47,10 +47,16 @@ def test_other_identifiers_tags_and_keys_give_other_elements(name: str) -> None:
     group = a_group(name)
     found = [str(number).encode() for number in range(40)]
     a, b = group.draw_key(), group.draw_key()
-    lists = [group.hash(found, TAG), group.hash(found, b"another"), group.encrypt_hashed(found, TAG, a)]
+    lists = [
+        group.hash(found, TAG),
+        group.hash(found, b"another"),
+        group.encrypt_hashed(found, TAG, a),
+    ]
     lists.append(group.encrypt_hashed(found, TAG, b))
     joined = b"".join(lists)
-    assert len({joined[at : at + group.size] for at in range(0, len(joined), group.size)}) == 4 * len(found)
+    assert len(
+        {joined[at : at + group.size] for at in range(0, len(joined), group.size)}
+    ) == 4 * len(found)
 
 
 @pytest.mark.parametrize("name", SECURE)
@@ -64,7 +70,10 @@ def test_no_tag_is_refused(name: str) -> None:
 def test_an_element_and_a_half_is_refused(name: str) -> None:
     group = a_group(name)
     elements = group.hash([b"v", b"w"], TAG)[:-1]
-    with pytest.raises(DataError, match=f"{name}: expected elements of {group.size} bytes each, got {len(elements)}"):
+    with pytest.raises(
+        DataError,
+        match=f"{name}: expected elements of {group.size} bytes each, got {len(elements)}",
+    ):
         group.encrypt(elements, group.draw_key())
 
 

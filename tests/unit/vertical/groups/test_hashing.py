@@ -56,7 +56,9 @@ VECTORS = [
 
 
 @pytest.mark.parametrize(("tag", "digest", "vectors"), VECTORS, ids=["K.1", "K.2", "K.3"])
-def test_messages_expand_as_the_rfc_prints(tag: bytes, digest: str, vectors: dict[int, list[str]]) -> None:
+def test_messages_expand_as_the_rfc_prints(
+    tag: bytes, digest: str, vectors: dict[int, list[str]]
+) -> None:
     for size, expected in vectors.items():
         found = expand_message_xmd(MESSAGES[: len(expected)], tag, size, digest)
         assert [one.hex() for one in found] == expected

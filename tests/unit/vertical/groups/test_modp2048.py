@@ -82,5 +82,7 @@ def test_without_gmpy2_one_line_says_what_to_install(monkeypatch: pytest.MonkeyP
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingDependencyError, match=r'^modp2048 needs gmpy2; run: pip install "tacit\[psi\]"$'):
+    with pytest.raises(
+        MissingDependencyError, match=r'^modp2048 needs gmpy2; run: pip install "tacit\[psi\]"$'
+    ):
         GROUP.check()

@@ -109,7 +109,9 @@ def test_the_one_way_map_is_that_of_the_rfc() -> None:
 def test_a_hash_is_that_of_the_suite_of_rfc_9380() -> None:
     """RFC 9497, appendix A.1.1.1: the first BlindedElement is H(Input)^Blind."""
     element = Ristretto255().hash([b"\0"], b"HashToGroup-OPRFV1-\0-ristretto255-SHA512")
-    blind = int.from_bytes(bytes.fromhex("64d37aed22a27f5191de1c1d69fadb899d8862b58eb4220029e036ec4c1f6706"), "little")
+    blind = int.from_bytes(
+        bytes.fromhex("64d37aed22a27f5191de1c1d69fadb899d8862b58eb4220029e036ec4c1f6706"), "little"
+    )
     blinded = "609a0ae68c15a3cf6903766461307e5c8bb2f95e7e6550e1ffa2dc99e412803c"
     assert Ristretto255().encrypt(element, key(blind)).hex() == blinded
 
@@ -123,7 +125,9 @@ def test_bad_encodings_are_refused_by_the_multiplication_itself(
         other = bundled()
         monkeypatch.setattr("tacit.vertical.groups.ristretto255.sodium", lambda: other)
     for bad in BAD[kind].split():
-        with pytest.raises(DataError, match=r"^ristretto255: element 2 of 3 is not a canonical encoding$"):
+        with pytest.raises(
+            DataError, match=r"^ristretto255: element 2 of 3 is not a canonical encoding$"
+        ):
             Ristretto255().encrypt(GENERATOR + bytes.fromhex(bad) + GENERATOR, key(5))
 
 
@@ -180,7 +184,9 @@ def unloaded() -> Iterator[None]:
     loading.sodium.cache_clear()
 
 
-def test_without_any_library_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch, unloaded: None) -> None:
+def test_without_any_library_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, unloaded: None
+) -> None:
     monkeypatch.setattr(loading, "_installed", lambda: iter(()))
     monkeypatch.setattr(loading, "_bundled", lambda: iter(()))
     with pytest.raises(MissingDependencyError, match=r'run: pip install "tacit\[psi\]"$') as caught:
@@ -202,7 +208,9 @@ def test_a_library_without_ristretto_falls_through_to_the_bundled_one(
     assert Ristretto255().encrypt(GENERATOR, key(2)).hex() == MULTIPLES[1]
 
 
-def test_a_name_that_is_no_library_is_passed_over(monkeypatch: pytest.MonkeyPatch, unloaded: None) -> None:
+def test_a_name_that_is_no_library_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, unloaded: None
+) -> None:
     monkeypatch.setattr(loading, "NAMES", ("libnothing.so.99",))
     monkeypatch.setattr(loading.ctypes.util, "find_library", lambda _: None)
     assert list(loading._installed()) == []

@@ -15,8 +15,18 @@ X_A = [6801962795022291115, 14914775733042932484, 6031741069150041195, 777543153
 X_B = [7775431530089967261, 15704629945399610882, 6031741069150041195, 8717288097697391268]
 Y_A = [4037654302475096183, 7215131381927850152, 7524770399191986516, 4530009952158919715]
 Y_B = [709144700394714309, 1186382732300108902, 683568481448076414, 3441729271243177027]
-BOTH_A = [5211193962823641457, 7666888661095677275, 4407230382765344063, 3478216981347847458]  # Alice's, sorted by Y
-BOTH_B = [3478216981347847458, 7666888661095677275, 8512757503240690236, 6052532624285366477]  # Bob's, sorted by Y
+BOTH_A = [
+    5211193962823641457,
+    7666888661095677275,
+    4407230382765344063,
+    3478216981347847458,
+]  # Alice's, sorted by Y
+BOTH_B = [
+    3478216981347847458,
+    7666888661095677275,
+    8512757503240690236,
+    6052532624285366477,
+]  # Bob's, sorted by Y
 
 
 def numbers(elements: Buffer) -> list[int]:
@@ -43,11 +53,15 @@ def test_the_published_example_comes_out_number_by_number() -> None:
     assert (twice_a, twice_b) == (BOTH_A, BOTH_B)
 
     common = set(twice_a) & set(twice_b)
-    assert {v for y, v in zip(sorted(Y_B), by(Y_B, BOB), strict=True) if pair(y, KEY_A) in common} == {
+    assert {
+        v for y, v in zip(sorted(Y_B), by(Y_B, BOB), strict=True) if pair(y, KEY_A) in common
+    } == {
         b"67891234D",
         b"54321678C",
     }
-    assert {v for y, v in zip(sorted(Y_A), by(Y_A, ALICE), strict=True) if pair(y, KEY_B) in common} == {
+    assert {
+        v for y, v in zip(sorted(Y_A), by(Y_A, ALICE), strict=True) if pair(y, KEY_B) in common
+    } == {
         b"67891234D",
         b"54321678C",
     }
@@ -83,7 +97,8 @@ def test_under_an_even_key_two_hashes_become_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("x", "reason"), [(0, "is zero"), (P, "is zero"), (1, "is the identity"), (P - 1, "gives the identity")]
+    ("x", "reason"),
+    [(0, "is zero"), (P, "is zero"), (1, "is the identity"), (P - 1, "gives the identity")],
 )
 def test_what_would_not_change_is_refused(x: int, reason: str) -> None:
     with pytest.raises(DataError, match=f"^thesis: element 2 of 3 {reason}$"):

@@ -95,7 +95,9 @@ def test_the_twist_and_what_is_not_canonical_are_refused() -> None:
 @pytest.mark.parametrize("before", [0, 5, 8, 12])
 def test_points_of_low_order_are_refused(x: int, before: int) -> None:
     good = GROUP.hash([b"v"], b"tag")
-    with pytest.raises(DataError, match=f"^x25519: element {before + 1} of {before + 2} gives the identity$"):
+    with pytest.raises(
+        DataError, match=f"^x25519: element {before + 1} of {before + 2} gives the identity$"
+    ):
         GROUP.encrypt(good * before + little(x) + good, GROUP.draw_key())
 
 
@@ -114,13 +116,16 @@ def unloaded() -> Iterator[None]:
     loading.crypto_mb.cache_clear()
 
 
-def test_without_the_library_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch, unloaded: None) -> None:
+def test_without_the_library_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, unloaded: None
+) -> None:
     def absent() -> Any:
         raise OSError("libcrypto_mb.so: cannot open shared object file")
 
     monkeypatch.setattr(loading, "_library", absent)
     with pytest.raises(
-        MissingDependencyError, match=r'^x25519 needs crypto_mb; run: pip install "tacit\[crypto-mb\]"$'
+        MissingDependencyError,
+        match=r'^x25519 needs crypto_mb; run: pip install "tacit\[crypto-mb\]"$',
     ):
         GROUP.check()
 
@@ -137,5 +142,7 @@ def test_a_processor_without_the_instructions_is_told_what_to_take(
             return Function()
 
     monkeypatch.setattr(loading, "_library", Library)
-    with pytest.raises(StudyError, match="processor with AVX-512 IFMA, which this is not; take ristretto255"):
+    with pytest.raises(
+        StudyError, match="processor with AVX-512 IFMA, which this is not; take ristretto255"
+    ):
         GROUP.check()

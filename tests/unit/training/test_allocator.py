@@ -56,7 +56,8 @@ print(keeps_freed_memory())
 """
 
 pytestmark = pytest.mark.skipif(
-    not (sys.platform.startswith("linux") and hasattr(ctypes.CDLL(None), "mallinfo2")), reason="needs glibc 2.33"
+    not (sys.platform.startswith("linux") and hasattr(ctypes.CDLL(None), "mallinfo2")),
+    reason="needs glibc 2.33",
 )
 
 

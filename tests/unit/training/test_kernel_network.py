@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from tacit.core.errors import StudyError
 from tacit.core.vectors import Layout
 from tacit.models.model import Cnn, Linear, Mlp
-from tacit.training import fused
+from tacit.training import kernel_network
 from tacit.training.batches import Batch
-from tacit.training.fused import FusedGradients, Network, read
 from tacit.training.gradients import LoopedGradients
+from tacit.training.kernel_network import KernelGradients, KernelNetwork, read
 
 pytest.importorskip("triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -25,10 +25,15 @@ NONE = torch.zeros(0, dtype=torch.int64)  # seeds and steps, which these gradien
 
 def rows_of(module: nn.Module, rows: int) -> Tensor:
     layout, draw = Layout.of(module), torch.Generator().manual_seed(1)
-    return torch.stack([layout.flatten(module) + 0.05 * torch.randn(layout.size, generator=draw) for _ in range(rows)])
+    return torch.stack(
+        [
+            layout.flatten(module) + 0.05 * torch.randn(layout.size, generator=draw)
+            for _ in range(rows)
+        ]
+    )
 
 
-def network_of(module: nn.Module, shape: tuple[int, ...]) -> Network:
+def network_of(module: nn.Module, shape: tuple[int, ...]) -> KernelNetwork:
     network = read(module, shape)
     assert network is not None
     return network
@@ -41,7 +46,9 @@ def check(module: nn.Module, shape: tuple[int, ...], counts: tuple[int, ...] = (
     x = torch.rand(len(counts), max(counts), *shape, generator=draw)
     y = torch.randint(0, 10, x.shape[:2], generator=draw)
     wanted = LoopedGradients(module)(w, {}, Batch(x, y, counts), NONE, NONE)
-    found = FusedGradients(network)(w.to(DEVICE), {}, Batch(x.to(DEVICE), y.to(DEVICE), counts), NONE, NONE)
+    found = KernelGradients(network)(
+        w.to(DEVICE), {}, Batch(x.to(DEVICE), y.to(DEVICE), counts), NONE, NONE
+    )
     for one, other in zip(wanted[:3], found[:3], strict=True):
         assert torch.allclose(one.to(other.dtype), other.cpu(), rtol=1e-5, atol=1e-6)
     answers = network.outputs(w.to(DEVICE), network.pack(x.to(DEVICE))).cpu()
@@ -61,17 +68,34 @@ CASES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     ),
     "two convolutions, padded": (
         nn.Sequential(
-            *(conv(2, 3, 3), nn.ReLU(), nn.MaxPool2d(2), conv(3, 5, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+            *(
+                conv(2, 3, 3),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                conv(3, 5, 3, padding=1),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+            ),
             *(nn.Flatten(), nn.Linear(20, 12), nn.ReLU(), nn.Linear(12, 10)),
         ),
         (2, 10, 10),
     ),
     "stride, no bias, no pooling": (
-        nn.Sequential(conv(3, 4, 3, stride=2, padding=1, bias=False), conv(4, 6, 2), nn.Flatten(), nn.Linear(54, 10)),
+        nn.Sequential(
+            conv(3, 4, 3, stride=2, padding=1, bias=False),
+            conv(4, 6, 2),
+            nn.Flatten(),
+            nn.Linear(54, 10),
+        ),
         (3, 7, 7),
     ),
     "nested, with gaps": (
-        nn.Sequential(nn.Sequential(nn.Flatten(), nn.Linear(20, 9)), nn.Identity(), nn.ReLU(), nn.Linear(9, 10)),
+        nn.Sequential(
+            nn.Sequential(nn.Flatten(), nn.Linear(20, 9)),
+            nn.Identity(),
+            nn.ReLU(),
+            nn.Linear(9, 10),
+        ),
         (20,),
     ),
     "linear": (Linear().make((1, 4, 4), 10), (1, 4, 4)),
@@ -103,12 +127,16 @@ def test_any_convolution_agrees(
     parts += [nn.ReLU()] if relu else []
     parts += [nn.MaxPool2d(2)] if pool else []
     side = (7 + 2 * padding - size + 1) // (2 if pool else 1)
-    check(nn.Sequential(*parts, nn.Flatten(), nn.Linear(outputs * side * side, 10)), (channels, 7, 7), (count, 1))
+    check(
+        nn.Sequential(*parts, nn.Flatten(), nn.Linear(outputs * side * side, 10)),
+        (channels, 7, 7),
+        (count, 1),
+    )
 
 
 def test_a_row_has_the_same_bits_in_any_company() -> None:
     module, shape = CASES["two convolutions, padded"]
-    gradient, w = FusedGradients(network_of(module, shape)), rows_of(module, 3).to(DEVICE)
+    gradient, w = KernelGradients(network_of(module, shape)), rows_of(module, 3).to(DEVICE)
     x = torch.rand(3, 4, *shape).to(DEVICE)
     y = torch.randint(0, 10, (3, 4)).to(DEVICE)
     together = gradient(w, {}, Batch(x, y, (4, 4, 2)), NONE, NONE)
@@ -128,15 +156,21 @@ def test_very_many_samples_are_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -
     network, w = network_of(module, shape), rows_of(module, 2).to(DEVICE)
     x = network.pack(torch.rand(2, 5, *shape).to(DEVICE))
     whole = network.outputs(w, x)
-    monkeypatch.setattr(fused, "MOST", 2 * network.widest)
+    monkeypatch.setattr(kernel_network, "MOST", 2 * network.widest)
     assert torch.equal(network.outputs(w, x), whole)
-    with pytest.raises(StudyError, match="5 samples are too many at once for this model on a GPU; use a batch_size"):
-        FusedGradients(network)(w, {}, Batch(x, torch.zeros(2, 5, dtype=torch.int64), (5, 5), packed=True), NONE, NONE)
+    with pytest.raises(
+        StudyError, match="5 samples are too many at once for this model on a GPU; use a batch_size"
+    ):
+        KernelGradients(network)(
+            w, {}, Batch(x, torch.zeros(2, 5, dtype=torch.int64), (5, 5), packed=True), NONE, NONE
+        )
 
 
-def test_positions_beyond_a_grid_are_taken_in_larger_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "PROGRAMS", 1)
-    monkeypatch.setattr(fused, "CHUNK", 32)
+def test_positions_beyond_a_grid_are_taken_in_larger_chunks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernel_network, "PROGRAMS", 1)
+    monkeypatch.setattr(kernel_network, "CHUNK", 32)
     check(*CASES["pools with an edge left over"])
 
 
@@ -148,7 +182,7 @@ def test_numbers_and_soft_targets_have_gradients_too() -> None:
     for one, targets in ((module, soft), (number, torch.rand(2, 4))):
         w = rows_of(one, 2)
         wanted = LoopedGradients(one)(w, {}, Batch(x, targets, (4, 3)), NONE, NONE)
-        found = FusedGradients(network_of(one, (5,)))(
+        found = KernelGradients(network_of(one, (5,)))(
             w.to(DEVICE), {}, Batch(x.to(DEVICE), targets.to(DEVICE), (4, 3)), NONE, NONE
         )
         assert torch.allclose(wanted.g, found.g.cpu(), rtol=1e-5, atol=1e-6)
@@ -157,7 +191,9 @@ def test_numbers_and_soft_targets_have_gradients_too() -> None:
 
 @pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize("counts", [(0, 3), (0, 0)])
-def test_an_empty_batch_has_no_loss_and_a_gradient_of_zero(counts: tuple[int, int], soft: bool) -> None:
+def test_an_empty_batch_has_no_loss_and_a_gradient_of_zero(
+    counts: tuple[int, int], soft: bool
+) -> None:
     module, shape = CASES["pools with an edge left over"]
     w, draw = rows_of(module, 2), torch.Generator().manual_seed(4)
     x = torch.rand(2, 4, *shape, generator=draw)
@@ -165,8 +201,10 @@ def test_an_empty_batch_has_no_loss_and_a_gradient_of_zero(counts: tuple[int, in
     y = nn.functional.one_hot(labels, 10).float() if soft else labels
     for width in {4, max(counts)}:  # padded, and without any sample at all
         batch = Batch(x[:, :width].to(DEVICE), y[:, :width].to(DEVICE), counts)
-        found = FusedGradients(network_of(module, shape))(w.to(DEVICE), {}, batch, NONE, NONE)
-        wanted = LoopedGradients(module)(w, {}, Batch(x[:, :width], y[:, :width], counts), NONE, NONE)
+        found = KernelGradients(network_of(module, shape))(w.to(DEVICE), {}, batch, NONE, NONE)
+        wanted = LoopedGradients(module)(
+            w, {}, Batch(x[:, :width], y[:, :width], counts), NONE, NONE
+        )
         for ours, theirs in zip(found[:3], wanted[:3], strict=True):
             assert not ours[0].any()
             assert torch.allclose(ours.cpu(), theirs.to(ours.dtype), rtol=1e-5, atol=1e-6)
@@ -182,11 +220,11 @@ def test_a_loss_of_ones_own_goes_through_the_kernels() -> None:
     y = torch.randint(0, 10, (3, 5))
     counts = (5, 2, 0)
     wanted = LoopedGradients(module, weighted)(w, {}, Batch(x, y, counts), NONE, NONE)
-    gradient = FusedGradients(network_of(module, shape), weighted)
+    gradient = KernelGradients(network_of(module, shape), weighted)
     found = gradient(w.to(DEVICE), {}, Batch(x.to(DEVICE), y.to(DEVICE), counts), NONE, NONE)
     for ours, theirs in zip(found[:3], wanted[:3], strict=True):
         assert torch.allclose(ours.cpu(), theirs.to(ours.dtype), rtol=1e-5, atol=1e-6)
-    plain = FusedGradients(network_of(module, shape))
+    plain = KernelGradients(network_of(module, shape))
     other = plain(w.to(DEVICE), {}, Batch(x.to(DEVICE), y.to(DEVICE), counts), NONE, NONE)
     assert not torch.allclose(found.g, other.g, rtol=1e-3)
 
@@ -196,8 +234,10 @@ def test_a_row_that_has_diverged_stays_so() -> None:
     module, shape = CASES["pools with an edge left over"]
     w = rows_of(module, 2)
     w[1, 0] = float("nan")
-    batch = Batch(torch.rand(2, 3, *shape).to(DEVICE), torch.zeros(2, 3, dtype=torch.int64).to(DEVICE), (3, 3))
-    found = FusedGradients(network_of(module, shape))(w.to(DEVICE), {}, batch, NONE, NONE)
+    batch = Batch(
+        torch.rand(2, 3, *shape).to(DEVICE), torch.zeros(2, 3, dtype=torch.int64).to(DEVICE), (3, 3)
+    )
+    found = KernelGradients(network_of(module, shape))(w.to(DEVICE), {}, batch, NONE, NONE)
     assert found.loss[0].isfinite().all()
     assert found.loss[1].isnan().all()
 

@@ -22,7 +22,9 @@ def open_server(folder: Path, port: int = 0) -> ThreadingHTTPServer:
         return ThreadingHTTPServer(("127.0.0.1", port), handler)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or "expected a port from 0 to 65535"
-        raise StudyError(f"cannot listen on port {port}: {reason}; choose another with --port") from None
+        raise StudyError(
+            f"cannot listen on port {port}: {reason}; choose another with --port"
+        ) from None
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -48,8 +50,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             body = render(Tables(self.folder), live=True, tag=tag).encode()
-        except Exception as error:  # a file that is being written, or damaged: the next request may find it whole
-            said = str(error).encode("ascii", "replace").decode().splitlines() or [type(error).__name__]
+        except (
+            Exception
+        ) as error:  # a file that is being written, or damaged: the next request may find it whole
+            said = str(error).encode("ascii", "replace").decode().splitlines() or [
+                type(error).__name__
+            ]
             self.send_error(503, "not now", said[0])
             return
         self.send_response(200)

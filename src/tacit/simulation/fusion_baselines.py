@@ -23,7 +23,9 @@ class Judge:
     x: Tensor  # the test set
     y: Tensor
 
-    def compare(self, fused: nn.Module, own: Sequence[nn.Module], average: nn.Module | None) -> dict[str, Any]:
+    def compare(
+        self, fused: nn.Module, own: Sequence[nn.Module], average: nn.Module | None
+    ) -> dict[str, Any]:
         """The fused network's figures on the test set, and the scores of the others."""
         answers, name = [_answer(module, self.x) for module in own], self.score.name
         output = _answer(fused, self.x)
@@ -43,7 +45,9 @@ class Judge:
         return self._figures(_answer(module, x), y) if len(y) else (None, None)
 
     def _figures(self, output: Tensor, y: Tensor) -> Test:
-        return losses(output, y).double().mean().item(), self.score(hits(output, y).double().mean().item())
+        return losses(output, y).double().mean().item(), self.score(
+            hits(output, y).double().mean().item()
+        )
 
 
 @torch.no_grad()

@@ -31,6 +31,8 @@ def check_party_name(name: str) -> str:
 def check_consortium_name(name: str) -> str:
     """The name, if it fits a certificate."""
     if not name or name != name.strip() or not name.isprintable() or len(name.encode()) > 64:
-        what = "expected 1 to 64 letters, digits, blanks or signs on one line, such as 'heart-study'"
+        what = (
+            "expected 1 to 64 letters, digits, blanks or signs on one line, such as 'heart-study'"
+        )
         raise DataError(f"{shown(name)} cannot name a consortium; {what}")
     return name

@@ -17,10 +17,10 @@ from tacit.core.own_code import own_code
 from tacit.data.dataset import Dataset
 from tacit.data.partition import Partition
 from tacit.records import checkpoint
-from tacit.records.messages import Ended, Message, Played, Saved, Trained
+from tacit.records.messages import BlockEnded, BlockSaved, Message, ModelTrained, RoundPlayed
 from tacit.simulation.engine import Engine, find_engine
 from tacit.study.guests import Named, guests_of
-from tacit.study.tested import tested_clients
+from tacit.study.tested_clients import tested_clients
 from tacit.study.texts import plain
 
 SPARING = 10  # times as long as a checkpoint takes passes before the next one
@@ -39,8 +39,12 @@ class Task:
     exact: bool = False  # on a GPU, no TF32
     beside: int = 1  # clients that train side by side on a CPU
     saved: bytes | None = None  # where to go on
-    partitions: Mapping[str, Partition] | None = None  # divisions of the data that are known, by `division_key`
-    memories: Path | None = None  # a folder for clients' memories, if checkpoints are written as soon as they are made
+    partitions: Mapping[str, Partition] | None = (
+        None  # divisions of the data that are known, by `division_key`
+    )
+    memories: Path | None = (
+        None  # a folder for clients' memories, if checkpoints are written as soon as they are made
+    )
 
     @property
     def ids(self) -> list[str]:
@@ -77,7 +81,7 @@ def play_block(
     while simulation.going:
         with own_code(guests):
             for record, seconds in simulation.play_round():
-                yield Played(record, seconds)
+                yield RoundPlayed(record, seconds)
         stop = stopping()
         if simulation.going and (stop or time.monotonic() > due):
             start = time.monotonic()
@@ -94,13 +98,15 @@ def packed(tasks: Sequence[Task], datasets: Mapping[str, Dataset]) -> dict[str, 
     runs = [run for task in tasks for _, run in task.runs]
     public = {str(plain(run.public)) for run in runs if run.public is not None}
     keys = dict.fromkeys([*(str(plain(run.dataset)) for run in runs), *public])
-    return {key: datasets[key] if key in public else replace(datasets[key], frame=None) for key in keys}
+    return {
+        key: datasets[key] if key in public else replace(datasets[key], frame=None) for key in keys
+    }
 
 
 def _restored(task: Task, datasets: Mapping[str, Dataset]) -> Engine:
     first = task.runs[0][1]
     data = datasets[str(plain(first.dataset))]
-    options: Any = {"device": task.device, "block": task.at_once, "folder": task.memories}
+    options: Any = {"device": task.device, "at_once": task.at_once, "folder": task.memories}
     options |= {"tf32": not task.exact, "side_by_side": task.beside}
     options |= {"partitions": task.partitions}
     public = None if first.public is None else datasets[str(plain(first.public))]
@@ -112,23 +118,27 @@ def _restored(task: Task, datasets: Mapping[str, Dataset]) -> Engine:
     return simulation
 
 
-def _saved(task: Task, simulation: Engine) -> Saved:
+def _saved(task: Task, simulation: Engine) -> BlockSaved:
     states = dict(
-        zip([state.id for state in simulation.states], simulation.saved(whole=task.memories is None), strict=True)
+        zip(
+            [state.id for state in simulation.states],
+            simulation.saved(whole=task.memories is None),
+            strict=True,
+        )
     )
     rounds = {state.id: state.round for state in simulation.states}
-    return Saved(rounds, checkpoint.block_state(task.key, states, done=False))
+    return BlockSaved(rounds, checkpoint.block_state(task.key, states, done=False))
 
 
 def _conclude(task: Task, simulation: Engine) -> Iterator[Message]:
     for state in simulation.states:
-        yield Trained(state.id, None, _model(simulation, state))
+        yield ModelTrained(state.id, None, _model(simulation, state))
         tested = tested_clients(state.run, state.run.participants(state.round - 1))
         for client in tested if state.run.keeps_client_models else ():
-            yield Trained(state.id, client, _model(simulation, state, client))
+            yield ModelTrained(state.id, client, _model(simulation, state, client))
     ended = {state.id: (state.round, state.status) for state in simulation.states}
     brief = {id: {"round": round, "status": status} for id, (round, status) in ended.items()}
-    yield Ended(ended, checkpoint.block_state(task.key, brief, done=True))
+    yield BlockEnded(ended, checkpoint.block_state(task.key, brief, done=True))
     simulation.discard()
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 CELLS = 1 << 19  # of a block: large enough for a good matrix product, small enough for the cache
 
 
-def column_blocks(rows: Tensor, cells: int = CELLS) -> Iterator[slice]:
+def column_chunks(rows: Tensor, cells: int = CELLS) -> Iterator[slice]:
     """Slices that cover the columns of a (K, P) matrix."""
     width = max(1, cells // max(1, len(rows)))
     return (slice(start, start + width) for start in range(0, rows.shape[1], width))
@@ -26,7 +26,9 @@ def mean_of_rows(rows: Tensor, chosen: Tensor) -> Tensor:
     mean = weights @ rows  # one pass
     if mean.isfinite().all():
         return mean
-    return torch.cat([rows[chosen, columns].mean(0) for columns in column_blocks(rows)])  # zero times NaN is NaN
+    return torch.cat(
+        [rows[chosen, columns].mean(0) for columns in column_chunks(rows)]
+    )  # zero times NaN is NaN
 
 
 def reduce_sorted(rows: Tensor, reduce: Callable[[Tensor], Tensor]) -> Tensor:
@@ -36,7 +38,9 @@ def reduce_sorted(rows: Tensor, reduce: Callable[[Tensor], Tensor]) -> Tensor:
     torch's.
     """
     if rows.device.type != "cpu":
-        return torch.cat([reduce(rows[:, columns].T.sort(1)[0]) for columns in column_blocks(rows, 64 * CELLS)])
+        return torch.cat(
+            [reduce(rows[:, columns].T.sort(1)[0]) for columns in column_chunks(rows, 64 * CELLS)]
+        )
 
     def one(columns: slice) -> Tensor:
         block = rows[:, columns].T.contiguous().numpy()
@@ -44,18 +48,20 @@ def reduce_sorted(rows: Tensor, reduce: Callable[[Tensor], Tensor]) -> Tensor:
         return reduce(torch.from_numpy(block))
 
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        return torch.cat(list(pool.map(one, column_blocks(rows, CELLS // 4))))
+        return torch.cat(list(pool.map(one, column_chunks(rows, CELLS // 4))))
 
 
 def gram(rows: Tensor, centre: Tensor) -> Tensor:
     """(X - c) (X - c)^T in double precision, of products in the rows' own. # (K, P), (P,) -> (K, K)"""
     total = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
     room: Tensor | None = None  # one block for all: fresh memory would cost as much as the product
-    for columns in column_blocks(rows):
+    for columns in column_chunks(rows):
         part = rows[:, columns]
         fits = room is not None and room.shape == part.shape
         room = torch.sub(part, centre[columns], out=room) if fits else part - centre[columns]
-        block = room if room.device.type == "cpu" else room.double()  # a GPU may round products to TF32
+        block = (
+            room if room.device.type == "cpu" else room.double()
+        )  # a GPU may round products to TF32
         total += block @ block.T
     return total
 

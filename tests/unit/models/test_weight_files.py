@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tacit.core.errors import DataError, MissingDependencyError
-from tacit.models import files
+from tacit.models import weight_files
 
 
 def net() -> nn.Module:
@@ -17,21 +17,25 @@ def net() -> nn.Module:
 @pytest.mark.parametrize("name", ["a.pt", "a.safetensors"])
 def test_a_model_comes_back_as_it_was_written(tmp_path: Path, name: str) -> None:
     state = net().state_dict()
-    files.write_state(tmp_path / name, state)
-    found = files.read_state(tmp_path / name)
+    weight_files.write_state(tmp_path / name, state)
+    found = weight_files.read_state(tmp_path / name)
     assert found.keys() == state.keys()
     assert all(torch.equal(found[key], state[key]) for key in state)
 
 
 def test_layers_of_safetensors_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     state = {f"fc{k}.weight": torch.zeros(1, 1) for k in (10, 2, 1)}
-    files.write_state(tmp_path / "a.safetensors", state)
-    assert list(files.read_state(tmp_path / "a.safetensors")) == ["fc1.weight", "fc2.weight", "fc10.weight"]
+    weight_files.write_state(tmp_path / "a.safetensors", state)
+    assert list(weight_files.read_state(tmp_path / "a.safetensors")) == [
+        "fc1.weight",
+        "fc2.weight",
+        "fc10.weight",
+    ]
 
 
 def test_the_model_of_a_training_checkpoint_is_found(tmp_path: Path) -> None:
     torch.save({"epoch": 3, "state_dict": net().state_dict()}, tmp_path / "a.pt")
-    assert "0.weight" in files.read_state(tmp_path / "a.pt")
+    assert "0.weight" in weight_files.read_state(tmp_path / "a.pt")
 
 
 class Trap:
@@ -45,7 +49,7 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     torch.save({"0.weight": Trap()}, tmp_path / "a.pt")
     with pytest.raises(DataError, match="could run code here"):
-        files.read_state(tmp_path / "a.pt")
+        weight_files.read_state(tmp_path / "a.pt")
     assert not Path("sprung").exists()
 
 
@@ -58,21 +62,25 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("b.pt", None, "there is no such file"),
     ],
 )
-def test_other_files_are_refused(tmp_path: Path, name: str, content: bytes | None, said: str) -> None:
+def test_other_files_are_refused(
+    tmp_path: Path, name: str, content: bytes | None, said: str
+) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=said):
-        files.read_state(tmp_path / name)
+        weight_files.read_state(tmp_path / name)
 
 
-def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_may_not_be_read_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(path: Path, **_: object) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    files.write_state(tmp_path / "a.pt", net().state_dict())
+    weight_files.write_state(tmp_path / "a.pt", net().state_dict())
     monkeypatch.setattr(torch, "load", refuse)
     with pytest.raises(PermissionError, match="Permission denied"):
-        files.read_state(tmp_path / "a.pt")
+        weight_files.read_state(tmp_path / "a.pt")
 
 
 def test_a_folder_that_may_not_be_written_is_told_by_the_files_own_name(
@@ -83,7 +91,7 @@ def test_a_folder_that_may_not_be_written_is_told_by_the_files_own_name(
 
     monkeypatch.setattr("tempfile.mkstemp", refuse)
     with pytest.raises(PermissionError) as caught:
-        files.write_state(tmp_path / "a.pt", net().state_dict())
+        weight_files.write_state(tmp_path / "a.pt", net().state_dict())
     assert caught.value.filename == str(tmp_path / "a.pt")
 
 
@@ -91,10 +99,12 @@ def test_what_holds_no_tensors_is_refused(tmp_path: Path) -> None:
     for content in ({}, {"a": 1}, {"state_dict": {"a": 1}}):
         torch.save(content, tmp_path / "a.pt")
         with pytest.raises(DataError, match="expected a model's tensors by name"):
-            files.read_state(tmp_path / "a.pt")
+            weight_files.read_state(tmp_path / "a.pt")
 
 
-def test_without_the_package_safetensors_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_safetensors_say_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(__import__("sys").modules, "safetensors.torch", None)
     with pytest.raises(MissingDependencyError, match=r'pip install "tacit\[safetensors\]"'):
-        files.write_state(tmp_path / "a.safetensors", net().state_dict())
+        weight_files.write_state(tmp_path / "a.safetensors", net().state_dict())

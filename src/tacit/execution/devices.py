@@ -22,9 +22,13 @@ def devices_of(device: Any, *, elsewhere: bool = False) -> tuple[str, ...]:
         if name != "cpu" and not elsewhere:
             _check_gpu(name)
     if len(names) > 1 and "cpu" in names:
-        raise StudyError(f"device: several devices are GPUs, got {device!r}; to spread work over cores, use workers")
+        raise StudyError(
+            f"device: several devices are GPUs, got {device!r}; to spread work over cores, use workers"
+        )
     if elsewhere and (len(names) > 1 or ":" in names[0]):
-        raise StudyError(f"device: on Ray every worker takes one of its node's; use cpu or cuda, got {device!r}")
+        raise StudyError(
+            f"device: on Ray every worker takes one of its node's; use cpu or cuda, got {device!r}"
+        )
     return names
 
 
@@ -41,7 +45,9 @@ def free_memory(device: str) -> int | None:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:  # no Linux
         return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+    return next(
+        (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None
+    )
 
 
 def shared_memory() -> int | None:
@@ -79,4 +85,6 @@ def _check_gpu(name: str) -> None:
         raise StudyError("device: torch finds no GPU here; use cpu")
     number = name.partition(":")[2]
     if number and int(number) >= torch.cuda.device_count():
-        raise StudyError(f"device: this machine has {torch.cuda.device_count()} GPUs, from cuda:0; got {name!r}")
+        raise StudyError(
+            f"device: this machine has {torch.cuda.device_count()} GPUs, from cuda:0; got {name!r}"
+        )

@@ -38,19 +38,19 @@ class Pipe:
                 pipe.end.feed_eof()
 
 
-class Room:
+class MeetingRoom:
     """Where parties of one process meet."""
 
     def __init__(self) -> None:
         self.present: dict[str, tuple[Welcome, set[asyncio.Task[None]]]] = {}
 
-    def seat(self, me: str) -> Seat:
+    def seat(self, me: str) -> LoopbackCarrier:
         """A party's carrier."""
-        return Seat(self, me)
+        return LoopbackCarrier(self, me)
 
 
-class Seat:
-    def __init__(self, room: Room, me: str) -> None:
+class LoopbackCarrier:
+    def __init__(self, room: MeetingRoom, me: str) -> None:
         self.room, self.me = room, me
 
     async def listen(self, welcome: Welcome, complain: Complain) -> None:
@@ -79,15 +79,21 @@ class Seat:
 
 
 async def converse(
-    programs: Mapping[str, Program[T]], *, purpose: str, timing: Timing | None = None, on_event: OnEvent = ignore
+    programs: Mapping[str, Program[T]],
+    *,
+    purpose: str,
+    timing: Timing | None = None,
+    on_event: OnEvent = ignore,
 ) -> dict[str, T]:
     """Runs every party's program in this process, with links between all of them; their results by name."""
-    room = Room()
+    room = MeetingRoom()
 
     async def take_part(me: str, program: Program[T]) -> T:
         peers = [name for name in programs if name != me]
         seat = room.seat(me)
-        return await Endpoint(me, peers, seat, purpose=purpose, timing=timing, on_event=on_event).run(program)
+        return await Endpoint(
+            me, peers, seat, purpose=purpose, timing=timing, on_event=on_event
+        ).run(program)
 
     results = await together(*(take_part(me, program) for me, program in programs.items()))
     return dict(zip(programs, results, strict=True))

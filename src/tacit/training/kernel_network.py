@@ -29,7 +29,12 @@ WIDEST = 64  # channels of a convolution; with more of them, the vendor's kernel
 MOST = 2**31 - 1  # numbers of a row that a kernel can count
 PROGRAMS = 65_535  # along the second and third side of a grid, by CUDA's rule
 CHUNK = 512  # output positions whose weight gradients one program adds up
-WHOLE = {"BM": 64, "BR": 128, "num_warps": 4, "num_stages": 1}  # forward, where a patch fits into one tile
+WHOLE = {
+    "BM": 64,
+    "BR": 128,
+    "num_warps": 4,
+    "num_stages": 1,
+}  # forward, where a patch fits into one tile
 PARTS = {"BM": 64, "BR": 32, "num_warps": 4, "num_stages": 3}
 WEIGHTS = {"BM": 32, "BR": 128, "num_warps": 4, "num_stages": 2}
 INPUTS = {"BM": 128, "BR": 32, "num_warps": 4, "num_stages": 3}
@@ -42,8 +47,8 @@ except ImportError:  # no Triton, as on a machine without a GPU
 
 
 @dataclass(frozen=True)
-class Convolution:
-    """Convolution with bias, ReLU and pooling; `weight` and `bias` are offsets in a row."""
+class ConvolutionLayer:
+    """ConvolutionLayer with bias, ReLU and pooling; `weight` and `bias` are offsets in a row."""
 
     shape: tuple[int, int, int]  # of the input: C, H, W
     channels: int
@@ -71,7 +76,10 @@ class Convolution:
     @property
     def widest(self) -> int:
         """Numbers that a sample has in it, before or after."""
-        return max(filled(self.shape[0]) * math.prod(self.shape[1:]), filled(self.channels) * math.prod(self.inner))
+        return max(
+            filled(self.shape[0]) * math.prod(self.shape[1:]),
+            filled(self.channels) * math.prod(self.inner),
+        )
 
     @property
     def taps(self) -> int:
@@ -80,7 +88,15 @@ class Convolution:
     @property
     def _sides(self) -> dict[str, int]:
         (c, h, w), (kh, kw) = self.shape, self.kernel
-        return {"H": h, "W": w, "CP": filled(c), "OP": filled(self.channels), "KH": kh, "KW": kw, "PAD": self.padding}
+        return {
+            "H": h,
+            "W": w,
+            "CP": filled(c),
+            "OP": filled(self.channels),
+            "KH": kh,
+            "KW": kw,
+            "PAD": self.padding,
+        }
 
     @property
     def _pooled(self) -> dict[str, int]:
@@ -102,7 +118,9 @@ class Convolution:
         )  # fmt: skip
         return out, which
 
-    def backward(self, w: Tensor, x: Tensor, which: Tensor, d_out: Tensor, g: Tensor, first: bool) -> Tensor | None:
+    def backward(
+        self, w: Tensor, x: Tensor, which: Tensor, d_out: Tensor, g: Tensor, first: bool
+    ) -> Tensor | None:
         """Writes the parameters' gradient to g; the inputs' is returned unless this is the first layer."""
         rows, count, (oh, ow) = len(w), x.shape[1], self.inner
         m, length = count * oh * ow, self.taps * filled(self.shape[0])
@@ -126,7 +144,15 @@ class Convolution:
         dense = d_out.new_empty(rows, count, oh, ow, filled(self.channels))
         n, m = dense.numel(), count * h * wide
         kernels.unpool[(_blocks(n, 1024),)](
-            d_out, which, dense, n, **self._pooled, OP=filled(self.channels), OH=oh, OW=ow, BLOCK=1024
+            d_out,
+            which,
+            dense,
+            n,
+            **self._pooled,
+            OP=filled(self.channels),
+            OH=oh,
+            OW=ow,
+            BLOCK=1024,
         )
         d_x = d_out.new_empty(rows, count, h, wide, filled(c))
         kernels.conv_inputs[(_blocks(m, INPUTS["BM"]), rows)](
@@ -148,7 +174,7 @@ class Convolution:
 
 
 @dataclass(frozen=True)
-class Dense:
+class DenseLayer:
     """A fully connected layer with bias and ReLU."""
 
     inputs: int
@@ -179,7 +205,9 @@ class Dense:
         )  # fmt: skip
         return out, out
 
-    def backward(self, w: Tensor, x: Tensor, out: Tensor, d_out: Tensor, g: Tensor, first: bool) -> Tensor | None:
+    def backward(
+        self, w: Tensor, x: Tensor, out: Tensor, d_out: Tensor, g: Tensor, first: bool
+    ) -> Tensor | None:
         rows, count = len(w), x.shape[1]
         kernels.dense_weights[(_blocks(self.inputs, DENSE["BI"]), _blocks(self.outputs, DENSE["BO"]), rows)](
             *(x, d_out, g, x.stride(0), g.stride(0), self.weight, self.bias or 0, count), **self._dims,
@@ -195,11 +223,11 @@ class Dense:
         return d_x
 
 
-Layer = Convolution | Dense
+Layer = ConvolutionLayer | DenseLayer
 
 
 @dataclass(frozen=True)
-class Network:
+class KernelNetwork:
     """Layers in order. Rows w (K, P), samples x (K, B, ...), outputs (K, B, O)."""
 
     layers: tuple[Layer, ...]
@@ -207,7 +235,7 @@ class Network:
     @property
     def packs(self) -> bool:
         """Whether its samples are pictures that have to be packed."""
-        return isinstance(self.layers[0], Convolution)
+        return isinstance(self.layers[0], ConvolutionLayer)
 
     def pack(self, x: Tensor) -> Tensor:
         """Samples as the first layer reads them: pictures (..., C, H, W) become (..., H, W, CP)."""
@@ -223,9 +251,13 @@ class Network:
     def outputs(self, w: Tensor, x: Tensor) -> Tensor:
         """What the rows' models answer to packed samples."""
         if x.shape[1] * self.widest > MOST:
-            return torch.cat([self.outputs(w, part) for part in x.split(max(1, MOST // self.widest), 1)], 1)
+            return torch.cat(
+                [self.outputs(w, part) for part in x.split(max(1, MOST // self.widest), 1)], 1
+            )
         for layer in self.layers:
-            x, _ = layer.forward(w, x if isinstance(layer, Convolution) else x.flatten(2), keep=False)
+            x, _ = layer.forward(
+                w, x if isinstance(layer, ConvolutionLayer) else x.flatten(2), keep=False
+            )
         return x
 
     def answers(self, w: Tensor, buffers: Rows, x: Tensor) -> Tensor:
@@ -236,7 +268,7 @@ class Network:
         """The outputs, and what the way back needs: each layer's inputs and what it kept."""
         kept = []
         for layer in self.layers:
-            x = x if isinstance(layer, Convolution) else x.flatten(2)
+            x = x if isinstance(layer, ConvolutionLayer) else x.flatten(2)
             out, which = layer.forward(w, x, keep=True)
             kept.append((x, which))
             x = out
@@ -252,20 +284,27 @@ class Network:
         return g
 
 
-class FusedGradients:
+class KernelGradients:
     """The gradient function of a network that `read` could read, for a loss of one's own if given."""
 
-    def __init__(self, network: Network, loss: Loss | None = None) -> None:
+    def __init__(self, network: KernelNetwork, loss: Loss | None = None) -> None:
         self.network, self.loss = network, loss
 
     def __call__(
-        self, w: Tensor, buffers: Rows, batch: Batch, seeds: Tensor | None = None, step: Tensor | None = None
+        self,
+        w: Tensor,
+        buffers: Rows,
+        batch: Batch,
+        seeds: Tensor | None = None,
+        step: Tensor | None = None,
     ) -> Gradients:
         if not batch.y.shape[1]:
             return nothing(w, buffers)
         x = batch.x if batch.packed else self.network.pack(batch.x)
         if x.shape[1] * self.network.widest > MOST:
-            raise StudyError(f"{x.shape[1]:,} samples are too many at once for this model on a GPU; use a batch_size")
+            raise StudyError(
+                f"{x.shape[1]:,} samples are too many at once for this model on a GPU; use a batch_size"
+            )
         out, kept = self.network.forward(w, x)
         counts = batch.column(w.device)
         if self.loss is None and batch.y.dtype == torch.int64:
@@ -280,12 +319,24 @@ def _cross_entropy(out: Tensor, y: Tensor, counts: Tensor) -> tuple[Tensor, Tens
     d_out, loss, right = torch.empty_like(out), out.new_empty(rows, 1), out.new_empty(rows, 1)
     block = min(32, _power(width))
     kernels.cross_entropy[(rows,)](
-        out, y.contiguous(), counts, d_out, loss, right, width, O=classes, BB=block, BO=_power(classes), num_warps=1
+        out,
+        y.contiguous(),
+        counts,
+        d_out,
+        loss,
+        right,
+        width,
+        O=classes,
+        BB=block,
+        BO=_power(classes),
+        num_warps=1,
     )
     return d_out, loss, right
 
 
-def _any_loss(loss_of: Loss, out: Tensor, y: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _any_loss(
+    loss_of: Loss, out: Tensor, y: Tensor, counts: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Squared errors, soft targets, losses of one's own: a few operations on the outputs, by autograd."""
     mask = (torch.arange(y.shape[1], device=y.device) < counts).to(out.dtype)  # (K, B)
     with torch.enable_grad():
@@ -293,11 +344,13 @@ def _any_loss(loss_of: Loss, out: Tensor, y: Tensor, counts: Tensor) -> tuple[Te
         each = loss_of(leaf.flatten(0, 1), y.flatten(0, 1)).view(mask.shape)
         loss = (each * mask).sum(1, keepdim=True) / counts.clamp(min=1)
         (d_out,) = torch.autograd.grad(loss.sum(), leaf)
-    right = (hits(leaf.detach().flatten(0, 1), y.flatten(0, 1)).view(mask.shape) * mask).sum(1, keepdim=True)
+    right = (hits(leaf.detach().flatten(0, 1), y.flatten(0, 1)).view(mask.shape) * mask).sum(
+        1, keepdim=True
+    )
     return d_out, loss.detach(), right
 
 
-def read(module: nn.Module, shape: Sequence[int]) -> Network | None:
+def read(module: nn.Module, shape: Sequence[int]) -> KernelNetwork | None:
     """The module as a network for samples of this shape, or None if it does anything else."""
     layout = Layout.of(module)
     if kernels is None or layout.buffers or not _is_plain(module):
@@ -314,26 +367,49 @@ def read(module: nn.Module, shape: Sequence[int]) -> Network | None:
             continue
         offsets = at.get(f"{name}.weight"), at.get(f"{name}.bias")
         relu = bool(parts) and type(parts[0][1]) is nn.ReLU
-        after = type(part) is nn.Linear and bool(layers) and isinstance(layers[-1], Dense) and layers[-1].relu
+        after = (
+            type(part) is nn.Linear
+            and bool(layers)
+            and isinstance(layers[-1], DenseLayer)
+            and layers[-1].relu
+        )
         if relu:
             parts.pop(0)
         if type(part) is nn.Linear and now == (part.in_features,) and offsets[0] is not None:
-            layers.append(Dense(part.in_features, part.out_features, offsets[0], offsets[1], relu, after))
-        elif type(part) is nn.Conv2d and len(now) == 3 and offsets[0] is not None and _plain(part, first=not layers):
+            layers.append(
+                DenseLayer(part.in_features, part.out_features, offsets[0], offsets[1], relu, after)
+            )
+        elif (
+            type(part) is nn.Conv2d
+            and len(now) == 3
+            and offsets[0] is not None
+            and _plain(part, first=not layers)
+        ):
             pool = 2 if parts and _pools_by_two(parts[0][1]) else 1
             parts = parts[pool - 1 :]
             padding = int(part.padding[0])
             kernel = (part.kernel_size[0], part.kernel_size[1])
-            sizes_ = (part.out_channels, kernel, part.stride[0], padding, offsets[0], offsets[1], relu, pool)
-            layers.append(Convolution((now[0], now[1], now[2]), *sizes_))
+            sizes_ = (
+                part.out_channels,
+                kernel,
+                part.stride[0],
+                padding,
+                offsets[0],
+                offsets[1],
+                relu,
+                pool,
+            )
+            layers.append(ConvolutionLayer((now[0], now[1], now[2]), *sizes_))
         else:
             return None
         now = layers[-1].out
     layers = [
-        replace(one, last=isinstance(after, Dense)) if isinstance(one, Convolution) else one
+        replace(one, last=isinstance(after, DenseLayer))
+        if isinstance(one, ConvolutionLayer)
+        else one
         for one, after in zip(layers, [*layers[1:], None], strict=True)
     ]
-    return Network(tuple(layers)) if layers and isinstance(layers[-1], Dense) else None
+    return KernelNetwork(tuple(layers)) if layers and isinstance(layers[-1], DenseLayer) else None
 
 
 def _leaves(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
@@ -341,7 +417,9 @@ def _leaves(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]
     if type(module) is not nn.Sequential:
         yield name, module
         return
-    for key, part in module.named_modules(remove_duplicate=False):  # a part that comes twice is there twice
+    for key, part in module.named_modules(
+        remove_duplicate=False
+    ):  # a part that comes twice is there twice
         if key and "." not in key:
             yield from _leaves(part, f"{name}.{key}" if name else key)
 
@@ -352,12 +430,18 @@ def _is_plain(module: nn.Module) -> bool:
     named = [part.named_parameters(recurse=False, remove_duplicate=False) for part in parts]
     parameters = [parameter for pairs in named for _, parameter in pairs]
     shared = len(parameters) > len(set(parameters))
-    return not shared and all(p.requires_grad for p in parameters) and not any(map(has_hooks, parts))
+    return (
+        not shared and all(p.requires_grad for p in parameters) and not any(map(has_hooks, parts))
+    )
 
 
 def _plain(part: nn.Conv2d, *, first: bool) -> bool:
     square = part.stride[0] == part.stride[1] and (first or part.stride[0] == 1)
-    padded = not isinstance(part.padding, str) and part.padding[0] == part.padding[1] and part.padding_mode == "zeros"
+    padded = (
+        not isinstance(part.padding, str)
+        and part.padding[0] == part.padding[1]
+        and part.padding_mode == "zeros"
+    )
     simple = part.groups == 1 and part.dilation == (1, 1)
     return square and padded and simple and max(part.in_channels, part.out_channels) <= WIDEST
 

@@ -20,10 +20,12 @@ from tacit.records.tally import Cell, Tally, duration
 OTHER_LINES = 5  # the bar, a gap, the header, what was left out, the cursor
 
 
-class Live(Silence):
+class LiveTable(Silence):
     """Draws the tally a few times a second; what was drawn goes away at the end, when the table is printed."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, console: Console | None = None) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, console: Console | None = None
+    ) -> None:
         super().__init__(clock)
         self.console = console or Console(stderr=True)
         self.downloads: dict[str, tuple[int, int]] = {}
@@ -34,7 +36,10 @@ class Live(Silence):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.live.stop()
 
@@ -48,7 +53,9 @@ class Live(Silence):
     def __rich__(self) -> RenderableType:
         if not self.tally.rounds:
             return Group(*(_download(file, *sizes) for file, sizes in self.downloads.items()))
-        return Group(_bar(self.tally), Text(), comparison(self.tally, self.console.height - OTHER_LINES))
+        return Group(
+            _bar(self.tally), Text(), comparison(self.tally, self.console.height - OTHER_LINES)
+        )
 
 
 def comparison(tally: Tally, lines: int) -> RenderableType:
@@ -69,7 +76,11 @@ def comparison(tally: Tally, lines: int) -> RenderableType:
 
 def _best(cells: list[Cell]) -> float | None:
     """The best mean of several seeds; one seed alone proves nothing."""
-    means = [cell.mean for cell in cells if cell.state == "finished" and cell.runs > 1 and cell.mean is not None]
+    means = [
+        cell.mean
+        for cell in cells
+        if cell.state == "finished" and cell.runs > 1 and cell.mean is not None
+    ]
     return max(means, default=None)
 
 
@@ -94,5 +105,7 @@ def _bar(tally: Tally) -> RenderableType:
 def _download(file: str, done: int, total: int) -> RenderableType:
     grid = Table.grid(padding=(0, 1))
     sizes = f"{done / 1e6:.1f} of {total / 1e6:.1f} MB" if total else f"{done / 1e6:.1f} MB"
-    grid.add_row(ProgressBar(total=total or None, completed=done, width=24), Text(f"{file}, {sizes}"))
+    grid.add_row(
+        ProgressBar(total=total or None, completed=done, width=24), Text(f"{file}, {sizes}")
+    )
     return grid

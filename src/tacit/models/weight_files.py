@@ -21,7 +21,9 @@ NESTED = ("state_dict", "model_state_dict", "model")  # where a training checkpo
 def read_state(path: Path) -> dict[str, Tensor]:
     """The tensors of a model by name; safetensors keep no order, so they come as numbers do: `fc1`, `fc2`, `fc10`."""
     if not path.is_file():
-        raise DataError(f"{path}: there is no such file" if not path.exists() else f"{path} is no file")
+        raise DataError(
+            f"{path}: there is no such file" if not path.exists() else f"{path} is no file"
+        )
     found = _read_safe(path) if _is_safe(path) else _read_torch(path)
     found = next((found[key] for key in NESTED if isinstance(found.get(key), Mapping)), found)
     if not found or not all(isinstance(value, Tensor) for value in found.values()):
@@ -33,7 +35,10 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
 def keeps_order(path: Path, state: Mapping[str, Tensor]) -> bool:
     """Whether the tensors come in the model's own order: in torch's files, and where names differ in numbers alone."""
-    return not _is_safe(path) or len({re.sub(r"\d+", "", name.rpartition(".")[0]) for name in state}) == 1
+    return (
+        not _is_safe(path)
+        or len({re.sub(r"\d+", "", name.rpartition(".")[0]) for name in state}) == 1
+    )
 
 
 def write_state(path: Path, state: Mapping[str, Tensor]) -> None:

@@ -51,14 +51,23 @@ def run_ids(labels: Sequence[dict[str, Any]]) -> list[str]:
 
 def encoding_files(runs: Sequence[Run]) -> dict[str, str]:
     """For each table of the study, by its settings as text, the file that holds its encoding."""
-    tables = dict.fromkeys(str(plain(run.dataset)) for run in runs if isinstance(run.dataset, Table))
-    return {table: f"encoding-{k}.json" if k > 1 else "encoding.json" for k, table in enumerate(tables, 1)}
+    tables = dict.fromkeys(
+        str(plain(run.dataset)) for run in runs if isinstance(run.dataset, Table)
+    )
+    return {
+        table: f"encoding-{k}.json" if k > 1 else "encoding.json"
+        for k, table in enumerate(tables, 1)
+    }
 
 
 def table_columns(labels: Sequence[dict[str, Any]]) -> str:
     """The setting that a table has its columns for: the split, or the attackers where only they vary."""
     proper = [label for label in labels if label["algorithm"] != REFERENCE] or labels
-    return "attackers" if "attackers" in proper[0] and len({label["split"] for label in proper}) == 1 else "split"
+    return (
+        "attackers"
+        if "attackers" in proper[0] and len({label["split"] for label in proper}) == 1
+        else "split"
+    )
 
 
 def row_names(labels: Sequence[dict[str, Any]]) -> list[str]:
@@ -66,16 +75,22 @@ def row_names(labels: Sequence[dict[str, Any]]) -> list[str]:
     skipped = {"algorithm", "split", "seed", table_columns(labels)}
     central = [label for label in labels if label["algorithm"] == REFERENCE]
     single = len({label["algorithm"] for label in labels} - {REFERENCE}) == 1
-    same = {key for key in labels[0] if len({str(label[key]) for label in central}) == 1}  # says nothing of a reference
+    same = {
+        key for key in labels[0] if len({str(label[key]) for label in central}) == 1
+    }  # says nothing of a reference
 
     def name(label: dict[str, Any]) -> str:
         reference = label in central
         rest = [key for key in label if key not in skipped and not (reference and key in same)]
         parts = [f"{key}={text(label[key])}" for key in rest]
-        return ", ".join(parts if parts and single and not reference else [label["algorithm"], *parts])
+        return ", ".join(
+            parts if parts and single and not reference else [label["algorithm"], *parts]
+        )
 
     return [name(label) for label in labels]
 
 
 def _part(key: str, shown: str) -> str:
-    return shown if key in (*ALWAYS, "dataset", "model", "optimiser", "combiner") else f"{key}-{shown}"
+    return (
+        shown if key in (*ALWAYS, "dataset", "model", "optimiser", "combiner") else f"{key}-{shown}"
+    )
