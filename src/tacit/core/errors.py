@@ -8,7 +8,15 @@ from typing import Any
 
 
 class TacitError(Exception):
-    """Anything that the user can mend; the command line prints it and exits with 2."""
+    """Anything that the user can fix; the command line prints it and exits with 2.
+
+    `parameters` names those of the call that the text is about. The command line, which knows its
+    options, adds them to the text.
+    """
+
+    def __init__(self, text: str = "", *, parameters: Iterable[str] = ()) -> None:
+        super().__init__(text)
+        self.parameters = tuple(parameters)
 
 
 class StudyError(TacitError):
