@@ -15,7 +15,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 import tacit
-from tacit.report.html import write_page
+from tacit.report.page import write_page
 
 STUDY = tacit.Study(
     "twenty-five runs",

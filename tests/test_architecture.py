@@ -1,23 +1,29 @@
-"""The shape of the code, where a linter cannot see it. Layers are held by import-linter, in `make check`."""
+"""The shape of the code, where a linter cannot see it. import-linter holds the layers."""
 
 from __future__ import annotations
 
 import ast
+import io
+import tokenize
+from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "tacit"
-FILES = sorted(SOURCE.rglob("*.py"))
+FILES = sorted(path for path in SOURCE.rglob("*.py") if not path.name.startswith("test_"))
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 MODULES = {
     ".".join(("tacit", *path.relative_to(SOURCE).with_suffix("").parts)): path for path in FILES
 }
+WORDS = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
+MOST_TOKENS = 300  # of a function
+IN_ANOTHER_LANGUAGE = {SOURCE / "training" / "kernels.py"}  # Triton's, which knows few forms
 
 
 def imports_of(path: Path) -> set[str]:
-    """The modules of ours that a module imports: at its top, inside a function, or for its types alone."""
+    """Our modules that a module imports: at its top, inside a function, or for its types alone."""
     named: set[str] = set()
     for node in ast.walk(TREES[path]):
         if isinstance(node, ast.Import):
@@ -43,12 +49,49 @@ def test_the_first_file_to_read_is_short() -> None:
     assert len((SOURCE / "federated" / "algorithm.py").read_text().splitlines()) <= 110
 
 
-def test_files_and_functions_stay_readable() -> None:
+def count_tokens(path: Path) -> Counter[int]:
+    """For each line, the tokens that a reader has to take in; docstrings do not count."""
+    docstrings = set()
+    for node in ast.walk(TREES[path]):
+        body = getattr(node, "body", None)
+        first = body[0] if isinstance(body, list) and body else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+            docstrings.update(range(first.lineno, (first.end_lineno or 0) + 1))
+    text = path.read_text(encoding="utf-8")
+    counts: Counter[int] = Counter()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        line = token.start[0]
+        if token.type in WORDS and line not in docstrings:
+            counts[line] += 1
+    return counts
+
+
+def test_files_stay_short() -> None:
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    assert {str(path): length for path, length in lengths.items() if length > 400} == {}
+
+
+def test_functions_hold_no_more_than_a_reader_can() -> None:
+    too_full = {}
+    for path in set(FILES) - IN_ANOTHER_LANGUAGE:
+        counts = count_tokens(path)
+        for node in ast.walk(TREES[path]):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = range(node.lineno, (node.end_lineno or 0) + 1)
+                tokens = sum(counts[line] for line in lines)
+                if tokens > MOST_TOKENS:
+                    too_full[f"{path.relative_to(SOURCE)}: {node.name}"] = tokens
+    assert too_full == {}, "divide them by meaning"
+
+
+def test_a_word_names_one_class() -> None:
+    homes: dict[str, list[str]] = {}
     for path, tree in TREES.items():
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= 400, path
         for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef):
-                assert (node.end_lineno or 0) - node.lineno < 50, f"{path}: {node.name}"
+            if isinstance(node, ast.ClassDef):
+                word = node.name.strip("_").lower()
+                homes.setdefault(word, []).append(f"{path.relative_to(SOURCE)}: {node.name}")
+    assert {word: places for word, places in homes.items() if len(places) > 1} == {}
 
 
 @pytest.mark.parametrize(
@@ -112,6 +155,16 @@ def test_what_needs_no_engine_imports_none(importing: str, forbidden: tuple[str,
         if name == f"tacit.{importing}" or name.startswith(f"tacit.{importing}."):
             rooms = {module.split(".")[1] for module in imports_of(path)}
             assert rooms.isdisjoint(forbidden), name
+
+
+def test_a_section_of_the_report_imports_nothing_that_made_the_results() -> None:
+    for name, path in MODULES.items():
+        if name.startswith("tacit.report.sections."):
+            rooms = {module.split(".")[1] for module in imports_of(path)}
+            assert rooms <= {"report", "records", "core"}, name
+            folder = ".".join(name.split(".")[:4])
+            sections = [module for module in imports_of(path) if "report.sections." in module]
+            assert all(module.startswith(folder) for module in sections), name
 
 
 def test_algorithms_know_no_single_split() -> None:

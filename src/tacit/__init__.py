@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tacit.core.events import Event, Listeners, OnEvent
     from tacit.execution.plan import Plan as Plan
     from tacit.federated.fusion.fusion import Fusion
-    from tacit.report.fused import FusedModel as FusedModel
+    from tacit.report.fused_model import FusedModel as FusedModel
     from tacit.report.results import Results as Results
     from tacit.report.splits import Splits as Splits
     from tacit.study.study import Study as Study
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "FusedModel": "tacit.report.fused",
+    "FusedModel": "tacit.report.fused_model",
     "Intersection": "tacit.vertical.intersection",
     "Plan": "tacit.execution.plan",
     "Study": "tacit.study.study",
@@ -137,7 +137,7 @@ def fuse(
     mixtures of scikit-learn; or matrices of vectors. The method is by default `pfnm` for networks and `spahm` for the
     others. `counts` are the samples that each model saw of each class; of mixtures, how many each saw.
     """
-    from tacit.report.fused import fuse
+    from tacit.report.fused_model import fuse
 
     return fuse(models, method, counts=counts, seed=seed)
 
@@ -195,7 +195,7 @@ def _resumable(folder: Path) -> Iterator[None]:
 
 def _conclude(folder: Path, on_event: OnEvent) -> Results:
     from tacit.core.events import ReportWritten, TableWritten
-    from tacit.report.html import write_page
+    from tacit.report.page import write_page
     from tacit.report.results import Results
 
     results = Results(folder)

@@ -234,7 +234,7 @@ def test_scores_that_never_change_are_drawn_too(
     for line in lines:
         line["accuracy"] = 0.8 if line["round"] % 2 else (0.8 + 0.8 + 0.8) / 3
     (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    from tacit.report.html import write_page
+    from tacit.report.page import write_page
 
     page = visit.open(write_page(tacit.Results(tmp_path)).as_uri())
     assert page.locator("#chart-score .panel").count() == 2
@@ -336,7 +336,7 @@ def test_names_cannot_smuggle_a_script_into_the_page(visit: Visit, tmp_path: Pat
     )
     page = visit.open(made.report.as_uri())
     assert page.locator("h1").text_content() == name
-    assert page.evaluate("data.portraits[0].labels") == [
+    assert page.evaluate("data.sections.splits[0].labels") == [
         "</script><script>console.error(2)</script>",
         "fine",
     ]
@@ -352,7 +352,7 @@ def test_a_large_study_makes_a_small_page(visit: Visit, tmp_path: Path) -> None:
     made = tacit.run(study, tmp_path / "large")
     stretch(made.folder, 50)
     again = tacit.Results(made.folder)
-    from tacit.report.html import write_page
+    from tacit.report.page import write_page
 
     page = visit.open(write_page(again).as_uri())
     assert again.report.stat().st_size < 3_000_000

@@ -13,7 +13,7 @@ from tacit.cli.options import Json, Quiet
 from tacit.core.errors import DataError, StudyError
 
 if TYPE_CHECKING:
-    from tacit.report.fused import FusedModel
+    from tacit.report.fused_model import FusedModel
 
 
 def fuse_command(
@@ -45,7 +45,7 @@ def fuse_command(
 
     A MODEL is a file with a torch state dict, or safetensors; key=value changes a setting of the method, as in gamma=7.
     """
-    from tacit.report.fused import fuse
+    from tacit.report.fused_model import fuse
     from tacit.study.file import parse_override
 
     files = [Path(text) for text in arguments if "=" not in text or Path(text).exists()]

@@ -81,7 +81,7 @@ def run_command(
     STUDY.yaml is a study file, without one it is the built-in study; key=value changes a setting, as in rounds=5.
     """
     from tacit.cli.progress import display
-    from tacit.report.plots import write_figures
+    from tacit.report.figures import write_figures
 
     screen = display(quiet=quiet)
     options: dict[str, Any] = {

@@ -13,7 +13,7 @@ from tacit.cli.run import read_study
 from tacit.core.errors import StudyError
 
 if TYPE_CHECKING:
-    from tacit.study.portrait import Portrait
+    from tacit.records.portrait import Portrait
 
 
 def splits_command(

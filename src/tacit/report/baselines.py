@@ -13,8 +13,8 @@ from tacit.study.run_names import row_names
 BASELINES = {"alone": "local networks", "average": "naive average", "ensemble": "ensemble"}
 
 
-class Compared(Protocol):
-    """What is told of a study's runs, by their ids."""
+class NamedRuns(Protocol):
+    """A study's runs by their ids, and how they are named."""
 
     labels: dict[str, dict[str, Any]]
 
@@ -31,59 +31,64 @@ class Compared(Protocol):
         """What each is called in a table."""
 
 
-def with_baselines(results: Compared, summary: pd.DataFrame) -> pd.DataFrame:
+def with_baselines(results: NamedRuns, summary: pd.DataFrame) -> pd.DataFrame:
     """The summary of runs, with lines for what their fusions are compared with.
 
-    In one shot, fusions that differ in nothing else have the same networks, and a line for all; after several rounds
-    each has its own. `baseline` is which of BASELINES a line is, and empty where it is a run's own.
+    In one shot, fusions that differ in nothing else have the same networks, and one line for all of
+    them; after several rounds each has its own. `baseline` is which of BASELINES a line is, and
+    empty where it is a run's own.
     """
-    score, found = results.score, [summary.assign(baseline="")]
-    for name, title in BASELINES.items():
-        if f"{name}_{score}" not in summary or summary[f"{name}_{score}"].isna().all():
-            continue
-        titles = _titles(results, title)
-        lines = summary[summary["run"].isin(titles)]
-        lines = lines.assign(
-            method=lines["run"].map(titles), baseline=name, **{score: lines[f"{name}_{score}"]}
-        )
-        lines = lines.sort_values(
-            "status", key=lambda status: status == "diverged", kind="stable"
-        )  # sound ones first
-        found.append(
-            lines[~lines["run"].map(lambda run: _networks(results, run)).duplicated()].sort_index()
-        )
-    table = pd.concat(found, ignore_index=True)
+    tables = [summary.assign(baseline="")]
+    for baseline in BASELINES:
+        column = f"{baseline}_{results.score}"
+        if column in summary and summary[column].notna().any():
+            tables.append(_baseline_lines(results, summary, baseline))
+    table = pd.concat(tables, ignore_index=True)
+    order = _line_order(results, table)
+    return table.iloc[order.argsort(kind="stable")].reset_index(drop=True)
+
+
+def _baseline_lines(results: NamedRuns, summary: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """One line for each set of networks that this baseline was measured on."""
+    titles = _titles(results, BASELINES[baseline])
+    lines = summary[summary["run"].isin(titles)]
+    lines = lines.assign(method=lines["run"].map(titles), baseline=baseline)
+    lines[results.score] = lines[f"{baseline}_{results.score}"]
+    sound_first = lines.sort_values(
+        "status", key=lambda status: status == "diverged", kind="stable"
+    )
+    networks = sound_first["run"].map(lambda run: _networks(results, run))
+    return sound_first[~networks.duplicated()].sort_index()
+
+
+def _line_order(results: NamedRuns, table: pd.DataFrame) -> pd.Series[int]:
+    """After several rounds a method's baselines stand below it, in one shot below all methods."""
     methods = list(dict.fromkeys(results.names.values()))
-    place = [
-        methods.index(results.names[run])
-        if not kind or results.runs[run].rounds > 1
-        else len(methods)
-        for run, kind in zip(table["run"], table["baseline"], strict=True)
-    ]  # after several rounds, a method's baselines stand below it
-    return table.iloc[pd.Series(place).argsort(kind="stable")].reset_index(drop=True)
+    ranks = []
+    for run, baseline in zip(table["run"], table["baseline"], strict=True):
+        is_shared = bool(baseline) and results.runs[run].rounds == 1
+        ranks.append(len(methods) if is_shared else methods.index(results.names[run]))
+    return pd.Series(ranks)
 
 
-def _titles(results: Compared, title: str) -> dict[str, str]:
-    """What the baseline of every run with a fusion is called: after several rounds with the method that led there."""
-    fused = [run for run, about in results.runs.items() if about.shared_work()]
-    labels = [results.labels[run] for run in fused]
-    named = [
-        {
-            **label,
-            "algorithm": title
-            if results.runs[run].rounds == 1
-            else f"{label['algorithm']}: {title}",
-        }
-        for run, label in zip(fused, labels, strict=True)
-    ]
-    names = row_names(
-        [*results.labels.values(), *named]
-    )  # beside the others, so that they are told apart
-    return dict(zip(fused, names[len(results.labels) :], strict=True))
+def _titles(results: NamedRuns, title: str) -> dict[str, str]:
+    """What the baseline of every run with a fusion is called.
+
+    After several rounds that includes the method that led there.
+    """
+    with_fusion = [run for run in results.runs if results.runs[run].shared_work()]
+    baseline_labels = []
+    for run in with_fusion:
+        label = results.labels[run]
+        name = title if results.runs[run].rounds == 1 else f"{label['algorithm']}: {title}"
+        baseline_labels.append({**label, "algorithm": name})
+    run_labels = list(results.labels.values())
+    names = row_names([*run_labels, *baseline_labels])  # named together, so that they differ
+    return dict(zip(with_fusion, names[len(run_labels) :], strict=True))
 
 
-def _networks(results: Compared, run: str) -> str:
+def _networks(results: NamedRuns, run: str) -> str:
     """Tells which networks a run's clients have trained."""
-    about = results.runs[run]
-    shared = about.shared_work() if about.rounds == 1 else None
+    settings = results.runs[run]
+    shared = settings.shared_work() if settings.rounds == 1 else None
     return shared or run

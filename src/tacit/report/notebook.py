@@ -17,16 +17,20 @@ PAUSE = 0.25  # seconds from one drawing to the next
 
 
 def in_notebook() -> bool:
-    """Whether this is a Jupyter kernel. IPython is asked only if it is loaded, as it is in every kernel."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return getattr(shell, "kernel", None) is not None
+    """Whether this is a Jupyter kernel. Every kernel has IPython loaded, so nothing is imported."""
+    ipython = sys.modules.get("IPython")
+    if ipython is None:
+        return False
+    get_shell = getattr(ipython, "get_ipython", lambda: None)
+    return getattr(get_shell(), "kernel", None) is not None
 
 
 class Notebook:
-    """Shows a bar and a line of text; cautions become Python's warnings, as everywhere in Python."""
+    """Shows a bar and a line of text; cautions become Python's warnings."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.tally, self.drawn = Tally(clock), float("-inf")
+        self.tally = Tally(clock)
+        self.drawn = float("-inf")  # when it was drawn last
         self.handle: Any = None
 
     def on_event(self, event: Event) -> None:
@@ -50,5 +54,6 @@ class Notebook:
 
     def page(self) -> str:
         """The bar and the text."""
-        bar = f'<progress value="{self.tally.done}" max="{max(1, self.tally.rounds)}" style="width: 20em"></progress>'
+        total = max(1, self.tally.rounds)
+        bar = f'<progress value="{self.tally.done}" max="{total}" style="width: 20em"></progress>'
         return f"<div>{bar} {html.escape(self.tally.text())}</div>"

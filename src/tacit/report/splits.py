@@ -15,17 +15,21 @@ from tacit.core.files import replacing
 from tacit.core.seeds import numpy_generator
 from tacit.data.partition import add_noise
 from tacit.data.splits.columns import Columns
+from tacit.records.portrait import Portrait
 from tacit.report.pictures import Picture
-from tacit.report.split_plots import draw_examples, draw_holdings, draw_portraits
-from tacit.study.portrait import Division, Portrait
+from tacit.report.sections.splits.pictures import draw_examples, draw_holdings, draw_portraits
+from tacit.study.portrait import Division
 from tacit.study.study import Study
 from tacit.study.study_data import load_data
 
-SEEN = 6  # example pictures, and clients whose pictures are shown
+MOST_EXAMPLES = 6  # pictures of a client, and clients whose pictures are shown
 
 
 class Splits:
-    """Who would hold what under a study: `frame()` as counts, `plot()` as bars, `examples()` as pictures."""
+    """Who would hold what under a study.
+
+    `frame()` has the counts, `plot()` bars of them, `examples()` pictures as clients see them.
+    """
 
     def __init__(
         self,
@@ -38,25 +42,26 @@ class Splits:
 
     @property
     def portraits(self) -> list[Portrait]:
+        """The counts of each division."""
         return [division.portrait for division in self.divisions]
 
     def frame(self) -> pd.DataFrame:
         """A row per split, seed, client and label."""
-        rows = [
-            {
-                "dataset": one.dataset,
-                "split": one.split,
-                "seed": one.seed,
-                "client": client,
-                "label": label,
-                "train": one.train[k][j],
-                "local_test": one.test[k][j],
-                "noise": one.noise[k],
-            }
-            for one in self.portraits
-            for k, client in enumerate(one.clients)
-            for j, label in enumerate(one.labels)
-        ]
+        rows = []
+        for portrait in self.portraits:
+            for k, client in enumerate(portrait.clients):
+                for j, label in enumerate(portrait.labels):
+                    row = {
+                        "dataset": portrait.dataset,
+                        "split": portrait.split,
+                        "seed": portrait.seed,
+                        "client": client,
+                        "label": label,
+                        "train": portrait.train[k][j],
+                        "local_test": portrait.test[k][j],
+                        "noise": portrait.noise[k],
+                    }
+                    rows.append(row)
         return pd.DataFrame(rows)
 
     def plot(self) -> Picture:
@@ -65,62 +70,69 @@ class Splits:
 
     def examples(self) -> dict[str, Picture]:
         """Pictures as the clients see them, by split; none where samples are no pictures."""
-        seed, found = self.divisions[0].run.seed, {}
-        for one in self.divisions:
-            if (
-                one.dataset.x.dim() == 4
-                and one.dataset.x.shape[1] in (1, 3)
-                and one.run.seed == seed
-            ):
-                found[one.portrait.split] = Picture(draw_examples(one.portrait, _seen(one)))
-        return found
+        first_seed = self.divisions[0].run.seed
+        pictures = {}
+        for division in self.divisions:
+            if division.run.seed == first_seed and _holds_pictures(division):
+                portrait = division.portrait
+                pictures[portrait.split] = Picture(draw_examples(portrait, _examples(division)))
+        return pictures
 
     def columns(self, parties: int, overlap: float = 1.0) -> Picture:
-        """Which of several parties would hold which columns, and how many people they have in common."""
+        """Which of several parties would hold which columns, and how many people all know."""
         division = self.divisions[0]
         dataset = division.dataset
         if dataset.x.dim() != 2:
             raise StudyError(
                 f"{dataset.name} holds pictures, which have no columns to divide; use a table"
             )
-        features = dataset.columns or tuple(f"column {k}" for k in range(dataset.x.shape[1]))
-        names = (
-            tuple(column.name for column in dataset.encoding.columns)
-            if dataset.encoding
-            else features
-        )
-        split = Columns(parties, overlap)
-        holdings = split(len(dataset.x), len(names), numpy_generator(division.run.seed, "columns"))
-        return Picture(draw_holdings(holdings, names, len(dataset.x)))
+        people, features = dataset.x.shape
+        names = dataset.columns or tuple(f"column {k}" for k in range(features))
+        if dataset.encoding:
+            names = tuple(column.name for column in dataset.encoding.columns)
+        draw = numpy_generator(division.run.seed, "columns")
+        holdings = Columns(parties, overlap)(people, len(names), draw)
+        held_columns = [holding.columns.tolist() for holding in holdings]
+        held_rows = [holding.rows.tolist() for holding in holdings]
+        return Picture(draw_holdings(held_columns, held_rows, names, people))
 
     def write(
         self, folder: Path, *, parties: int | None = None, overlap: float = 1.0
     ) -> list[Path]:
         """All pictures as svg and png, and the counts as CSV."""
-        drawn = {"splits": self.plot()}
-        drawn |= {f"examples-{name}": made for name, made in self.examples().items()}
+        pictures = {"splits": self.plot()}
+        for split, picture in self.examples().items():
+            pictures[f"examples-{split}"] = picture
         if parties is not None:
-            drawn["columns"] = self.columns(parties, overlap)
-        with replacing(folder / "splits.csv") as file:
+            pictures["columns"] = self.columns(parties, overlap)
+        table = folder / "splits.csv"
+        with replacing(table) as file:
             self.frame().to_csv(file, index=False)
-        files = [
-            made.save(folder / f"{_word(name)}.{kind}")
-            for name, made in drawn.items()
-            for kind in ("svg", "png")
-        ]
-        return [folder / "splits.csv", *files]
+        paths = [table]
+        for name, picture in pictures.items():
+            for suffix in ("svg", "png"):
+                paths.append(picture.save(folder / f"{_file_name(name)}.{suffix}"))
+        return paths
 
     def _repr_png_(self) -> bytes:
         return self.plot()._repr_png_()
 
     def __repr__(self) -> str:
-        return f"Splits of {self.study.name}: {', '.join(dict.fromkeys(one.split for one in self.portraits))}"
+        splits = dict.fromkeys(portrait.split for portrait in self.portraits)
+        return f"Splits of {self.study.name}: {', '.join(splits)}"
 
 
-def _seen(division: Division) -> list[np.ndarray[Any, np.dtype[np.float32]]]:
+def _holds_pictures(division: Division) -> bool:
+    x = division.dataset.x
+    return x.dim() == 4 and x.shape[1] in (1, 3)
+
+
+def _examples(division: Division) -> list[np.ndarray[Any, np.dtype[np.float32]]]:
+    """The first clients' first pictures, with the noise that the split adds."""
     noisy = add_noise(division.dataset.x, division.partition, division.run.seed)
-    return [noisy[part[:SEEN]].numpy() for part in division.partition.train[:SEEN]]
+    clients = division.partition.train[:MOST_EXAMPLES]
+    return [noisy[samples[:MOST_EXAMPLES]].numpy() for samples in clients]
 
 
-def _word(name: str) -> str:
+def _file_name(name: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)

@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.data.dataset import Dataset
 from tacit.data.partition import Partition
+from tacit.records.portrait import Portrait
 from tacit.study.run import Run
 from tacit.study.texts import plain
 
 DRAWN = 100  # clients; nobody looks at more
-
-
-@dataclass(frozen=True)
-class Portrait:
-    """One data set divided once: how many samples of each label every client trains and tests on."""
-
-    dataset: str
-    split: str
-    seed: int
-    clients: tuple[str, ...]
-    labels: tuple[str, ...]
-    train: tuple[tuple[int, ...], ...]  # a row per client, a column per label
-    test: tuple[tuple[int, ...], ...]
-    noise: tuple[float, ...]
-    left_out: int = 0  # clients that are not drawn
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, saved: dict[str, Any]) -> Portrait:
-        return cls(**{key: _tuples(value) for key, value in saved.items()})
 
 
 @dataclass(frozen=True)
@@ -75,6 +53,3 @@ def _counts(
 ) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(np.bincount(labels[part], minlength=classes).tolist()) for part in parts)
 
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

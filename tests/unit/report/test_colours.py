@@ -13,7 +13,7 @@ import pytest
 import tacit.report.pictures
 from tacit.report.pictures import COLOURS
 
-CSS = (Path(tacit.report.pictures.__file__).parent / "report.css").read_text(encoding="utf-8")
+CSS = (Path(tacit.report.pictures.__file__).parent / "page.css").read_text(encoding="utf-8")
 # Machado, Oliveira, Fernandes: A physiologically-based model for simulation of color vision deficiency, 2009.
 VISION = {
     "normal": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],

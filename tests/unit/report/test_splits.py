@@ -63,11 +63,11 @@ def test_noise_levels_are_told(tmp_path: Path) -> None:
 
 
 def test_examples_are_noisier_for_later_clients() -> None:
-    from tacit.report.splits import _seen
+    from tacit.report.splits import _examples
 
     division = Splits(Study("noisy", **SETTINGS)).divisions[1]
     clean = [division.dataset.x[part[:6]].numpy() for part in division.partition.train]
-    off = [float(np.abs(a - b).mean()) for a, b in zip(_seen(division), clean, strict=True)]
+    off = [float(np.abs(a - b).mean()) for a, b in zip(_examples(division), clean, strict=True)]
     assert off == sorted(off)
     assert off[2] > 2 * off[0] > 0
 

@@ -17,7 +17,7 @@ from tacit.core.errors import DataError, StudyError
 from tacit.core.seeds import numpy_generator
 from tacit.data.datasets import Dataset
 from tacit.data.splits.split import Split
-from tacit.report.html import render
+from tacit.report.page import render
 from tacit.simulation.state import RunState
 from tacit.study import study_data, tested_clients
 from tacit.study.kinds import horizontal
@@ -147,7 +147,7 @@ def test_own_models_are_kept_of_the_last_round(tmp_path: Path) -> None:
     results.model(run, client=last[0])
     absent = next(client for client in range(120) if client not in last)
     with pytest.raises(
-        StudyError, match="of more than 100 clients, only those of the last round have files"
+        StudyError, match="of more than 100 clients, only the last round's have files"
     ):
         results.model(run, client=absent)
 

@@ -146,7 +146,9 @@ def test_a_network_that_answers_otherwise_than_its_module_is_not_used() -> None:
     assert simulation.trainer._answers_alike(network, x)
     first, last = network.layers
     assert isinstance(first, DenseLayer)
-    assert not simulation.trainer._answers_alike(KernelNetwork((replace(first, relu=False), last)), x)
+    assert not simulation.trainer._answers_alike(
+        KernelNetwork((replace(first, relu=False), last)), x
+    )
 
 
 def test_samples_in_any_order_of_memory_are_read_rightly() -> None:

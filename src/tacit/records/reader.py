@@ -1,0 +1,68 @@
+"""Reads what a study has left in its folder: its runs, their history and who held what."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tacit.core.errors import DataError, StudyError
+from tacit.records.environment import read_environment
+from tacit.records.history import read_lines
+from tacit.records.portrait import Portrait
+
+
+class StudyReader:
+    """The result files of a study, finished or not; each is read once, when first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        if not (folder / "study.yaml").exists():
+            raise StudyError(f"{folder} holds no study: there is no study.yaml in it")
+        self.folder = folder
+        self.labels = self._read_labels()
+
+    @cached_property
+    def rounds(self) -> list[dict[str, Any]]:
+        """One record per run and round, clients included; a study's runs keep their order."""
+        timings = {}
+        for line in read_lines(self.folder / "timings.jsonl"):
+            timings[line["run"], line["round"]] = line
+        order = {run: number for number, run in enumerate(self.labels)}
+        records = []
+        for line in read_lines(self.folder / "history.jsonl"):
+            run = line["run"]
+            if run not in order:
+                path = self.folder / "history.jsonl"
+                raise DataError(f"{path} tells of a run that the study does not have: {run}")
+            timing = timings.get((run, line["round"]), {})
+            records.append({**line, "seconds": None, **timing})
+        return sorted(records, key=lambda record: (order[record["run"]], record["round"]))
+
+    @cached_property
+    def portraits(self) -> list[Portrait]:
+        """Who held what, for each way in which the data were divided."""
+        path = self.folder / "splits.json"
+        if not path.exists():
+            return []
+        try:
+            return [Portrait.from_dict(saved) for saved in json.loads(path.read_text())]
+        except (ValueError, TypeError, AttributeError):
+            advice = "delete it, and the report goes without who held what"
+            raise DataError(f"{path} is damaged; {advice}") from None
+
+    @property
+    def environment(self) -> list[dict[str, Any]]:
+        """The versions and the machine of the study; several where it was resumed elsewhere."""
+        return read_environment(self.folder)
+
+    def _read_labels(self) -> dict[str, dict[str, Any]]:
+        """The settings that vary, by the run's id."""
+        path = self.folder / "runs.json"
+        try:
+            labels: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise DataError(
+                f"{path} is missing or damaged; resume the study to repair it"
+            ) from None
+        return labels

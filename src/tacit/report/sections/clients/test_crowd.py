@@ -1,0 +1,115 @@
+"""The report of very many clients, of whom each round records its own."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import tacit
+from tacit.report import client_curves
+from tacit.report.curves import chart_data
+from tacit.report.overview import overview
+from tacit.report.page import render
+
+STUDY: dict[str, Any] = {
+    "dataset": {"name": "function", "path": "own_code:make_crowd"},
+    "model": "linear",
+    "optimiser": {"name": "sgd", "lr": 0.1},
+    "clients": 400,
+    "selection": {"name": "fraction", "c": 0.05},
+    "attackers": {"count": 160, "kind": "sign_flip"},
+    "local_test": 0.25,
+    "algorithm": ["fedavg", "scaffold"],
+    "seed": [0, 1],
+    "rounds": 4,
+    "centralised": True,
+}
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> tacit.Results:
+    return tacit.run(STUDY, tmp_path_factory.mktemp("crowd") / "study")
+
+
+def honest(crowd: tacit.Results, run: str) -> pd.DataFrame:
+    table = crowd.client_frame().query("run == @run")
+    return table[~table["attacker"].astype(bool)]
+
+
+def test_a_crowds_lines_are_the_highest_the_median_and_the_lowest_of_each_round(
+    crowd: tacit.Results,
+) -> None:
+    data = chart_data(crowd)
+    assert data["crowds"]
+    assert len(data["clients"]) == 4  # the centralised reference has no clients of its own
+    for one in data["clients"]:
+        by_round = honest(crowd, one["run"]).groupby("round")
+        assert one["names"] == ["highest", "median", "lowest"]
+        for kind, field in (
+            ("test", "test_accuracy"),
+            ("train", "train_accuracy"),
+            ("test_loss", "test_loss"),
+        ):
+            for line, rank in zip(one[kind], (max, statistics.median, min), strict=True):
+                assert line == pytest.approx(by_round[field].agg(rank).tolist(), rel=1e-4)
+
+
+def test_the_fairness_picture_is_of_the_last_cohort_and_says_so(crowd: tacit.Results) -> None:
+    for one in chart_data(crowd)["clients"]:
+        last = honest(crowd, one["run"]).query("round == 4")
+        assert 0 < len(last) < 20
+        assert one["last"]["names"] == [str(client) for client in last["client"]]
+        assert [value[0] for value in one["last"]["test"]] == pytest.approx(
+            last["test_accuracy"].tolist(), rel=1e-4
+        )
+    page = render(crowd)
+    assert "Of more than 100 clients these are the last round's alone" in " ".join(page.split())
+    assert any("are of the last round's" in text for text in overview(crowd)["cautions"])
+
+
+def test_a_large_cohort_is_shown_in_part(
+    crowd: tacit.Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_curves, "MOST_DOTS", 3)
+    for one in chart_data(crowd)["clients"]:
+        assert len(one["last"]["names"]) == len(one["last"]["test"]) == 3
+
+
+def test_few_clients_are_not_called_a_crowd(tmp_path_factory: pytest.TempPathFactory) -> None:
+    small = {
+        **STUDY,
+        "clients": 20,
+        "attackers": "none",
+        "algorithm": "fedavg",
+        "seed": 0,
+        "rounds": 2,
+    }
+    found = tacit.run(small, tmp_path_factory.mktemp("few") / "study")
+    data = chart_data(found)
+    assert not data["crowds"]
+    assert "last" not in data["clients"][0]
+    assert "more than 100 clients" not in render(found)
+
+
+def test_a_crowd_and_a_few_share_a_page(tmp_path_factory: pytest.TempPathFactory) -> None:
+    both = {
+        **STUDY,
+        "clients": [20, 150],
+        "attackers": "none",
+        "algorithm": "fedavg",
+        "seed": 0,
+        "rounds": 2,
+    }
+    found = tacit.run(both, tmp_path_factory.mktemp("both") / "study")
+    assert [len(one["names"]) for one in chart_data(found)["clients"]] == [20, 3]
+    assert json.dumps(chart_data(found), allow_nan=False)
+    assert found.plot("clients")._repr_png_()
+
+
+def test_pictures_of_a_crowd_are_drawn(crowd: tacit.Results) -> None:
+    for kind in ("accuracy", "loss", "cost", "clients", "comparison", "splits"):
+        assert crowd.plot(kind)._repr_png_()

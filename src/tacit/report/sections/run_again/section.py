@@ -1,0 +1,16 @@
+"""Run it again: the study's file, and what it ran with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tacit.report.section import Section
+from tacit.report.study_tables import StudyTables
+
+
+class RunAgain(Section):
+    title = "Run it again"
+    order = 90
+
+    def contents(self, results: StudyTables) -> dict[str, Any]:
+        return {"study": results.study.to_yaml(), "environment": results.environment}

@@ -1,0 +1,39 @@
+"""Studies whose history a test writes itself, and what their page shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import tacit
+from tacit.records.history import read_lines
+from tacit.report.section import find_sections
+
+Record = dict[str, Any]
+
+
+def history_of(results: tacit.Results) -> list[Record]:
+    return read_lines(results.folder / "history.jsonl")
+
+
+def with_history(results: tacit.Results, folder: Path, records: Iterable[Record]) -> tacit.Results:
+    """The same study in another folder, with these records as its history."""
+    for name in ("study.yaml", "runs.json", "splits.json"):
+        (folder / name).write_text((results.folder / name).read_text())
+    lines = [json.dumps(record) + "\n" for record in records]
+    (folder / "history.jsonl").write_text("".join(lines))
+    return tacit.Results(folder)
+
+
+def contents_of(name: str, results: tacit.Results) -> dict[str, Any]:
+    """What a section of the page is filled in with."""
+    (section,) = (section for section in find_sections() if section.name == name)
+    return section.contents(results)
+
+
+def chart_data_of(name: str, results: tacit.Results) -> Any:
+    """The numbers behind a section's charts."""
+    (section,) = (section for section in find_sections() if section.name == name)
+    return section.chart_data(results)

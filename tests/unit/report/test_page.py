@@ -1,0 +1,112 @@
+"""The page as a whole: its sections, studies on their way, and damaged files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from stored import history_of, with_history
+
+import tacit
+from tacit.core.errors import DataError
+from tacit.report.overview import overview
+from tacit.report.page import render
+from tacit.report.section import SECTIONS, Section, find_sections
+from tacit.report.thinning import choose_rounds
+
+
+def test_the_page_has_a_section_for_every_folder(results: tacit.Results) -> None:
+    folders = {path.parent.name for path in SECTIONS.glob("*/section.html.jinja")}
+    assert {section.name for section in find_sections()} == folders
+    page = render(results)
+    for section in find_sections():
+        assert (f'<section id="{section.name}">' in page) == section.is_shown(results)
+        assert (f'<a href="#{section.name}">{section.title}</a>' in page) == section.is_shown(
+            results
+        )
+
+
+def test_sections_stand_in_their_order() -> None:
+    orders = [section.order for section in find_sections()]
+    assert orders == sorted(set(orders))
+    assert all(isinstance(section, Section) for section in find_sections())
+
+
+@pytest.mark.parametrize(("longest", "most"), [(5, 10), (10, 10), (11, 10), (1000, 7), (2, 2)])
+def test_thinning_keeps_the_first_and_the_last_round(longest: int, most: int) -> None:
+    rounds = choose_rounds(longest, most)
+    assert {1, longest} <= rounds
+    assert len(rounds) == min(longest, most)
+
+
+def test_the_summary_is_computed_once_and_cannot_be_changed(results: tacit.Results) -> None:
+    summary = results.summary()
+    summary["accuracy"] = 0.0
+    assert (results.summary()["accuracy"] > 0).any()
+    assert results._summary is results._summary
+
+
+def test_a_study_that_has_just_begun_has_a_page(results: tacit.Results, tmp_path: Path) -> None:
+    begun = with_history(results, tmp_path, [])
+    assert "No round is done yet" in render(begun)
+    history = (results.folder / "history.jsonl").read_text()
+    half_written = history[: len(history) // 2]
+    (tmp_path / "history.jsonl").write_text(half_written)
+    half = tacit.Results(tmp_path)
+    head = overview(half)
+    assert 0 < head["done"] < head["runs"]
+    assert half.write_report().exists()
+
+
+@pytest.mark.parametrize("chosen", ["references", "methods", "one run", "first rounds"])
+def test_runs_may_begin_in_any_order(results: tacit.Results, tmp_path: Path, chosen: str) -> None:
+    """Workers take the largest first, which may be the references."""
+    references = {run for run in results.runs if results.runs[run].is_reference}
+    wanted = {
+        "references": lambda record: record["run"] in references,
+        "methods": lambda record: record["run"] not in references,
+        "one run": lambda record: record["run"] == list(results.runs)[4],
+        "first rounds": lambda record: record["round"] == 1,
+    }[chosen]
+    records = [record for record in history_of(results) if wanted(record)]
+    part = with_history(results, tmp_path, records)
+    ended = {record["run"] for record in records if record["status"] != "running"}
+    assert overview(part)["done"] == len(ended)
+    assert part.write_report().exists()
+
+
+def test_small_local_tests_are_pointed_out_but_not_that_there_are_none(tmp_path: Path) -> None:
+    study = {"dataset": "digits", "model": "linear", "rounds": 1, "clients": 4}
+    for share, is_small in ((0.1, False), (0.01, True), (0.0, False)):
+        results = tacit.run({**study, "local_test": share}, tmp_path / str(share))
+        cautions = overview(results)["cautions"]
+        assert any("fewer than 10 samples" in text for text in cautions) == is_small
+
+
+def test_the_smallest_local_test_of_all_seeds_is_named(tmp_path: Path) -> None:
+    study = {"dataset": "digits", "model": "linear", "rounds": 1, "seed": [0, 1, 2]}
+    skewed = tacit.run({**study, "split": "quantity_skew"}, tmp_path / "a")
+    sizes = {}
+    for portrait in skewed.portraits:
+        sizes[portrait.seed] = min(sum(row) for row in portrait.test)
+    least = min(sizes.values())
+    assert sizes[2] > least
+    assert any(f"on {least})" in text for text in overview(skewed)["cautions"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("splits.json", "{"),
+        ("splits.json", "[1]"),
+        ("history.jsonl", "null\n"),
+        ("history.jsonl", "{}\n"),
+    ],
+)
+def test_a_damaged_file_is_named_in_one_line(
+    results: tacit.Results, tmp_path: Path, name: str, text: str
+) -> None:
+    damaged = with_history(results, tmp_path, [])
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=f"{name} is damaged"):
+        render(damaged)
