@@ -1,4 +1,4 @@
-"""Writes the tables of methods, from the registry, into README.md and docs/methods.md. Usage: make docs"""
+"""Writes the methods that the registry holds into README.md and docs/methods.md: make docs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ split divides a table for parties that hold different columns.
 """
 
 
-def short_table() -> str:
-    """One line per method."""
-    lines = ["| kind | name | what it is |", "|---|---|---|"]
+def short_list() -> str:
+    """One line per family, with the names of its methods."""
+    lines = []
     for family, base in families().items():
-        for name, cls in base.known().items():
-            lines.append(f"| {singular(family)} | `{name}` | {row(name, cls)['summary']} |")
+        names = ", ".join(f"`{name}`" for name in base.known())
+        lines.append(f"- {title(family)}: {names}")
     return "\n".join(lines)
 
 
@@ -29,7 +29,7 @@ def long_page() -> str:
     """Every method with its full docstring and settings."""
     parts = ["# Methods", INTRODUCTION]
     for family, base in families().items():
-        parts.append(f"## {family.replace('_', ' ').capitalize()}\n")
+        parts.append(f"## {title(family)}\n")
         for name, cls in base.known().items():
             settings = (
                 ", ".join(f"`{key}: {value}`" for key, value in row(name, cls)["settings"].items())
@@ -41,17 +41,18 @@ def long_page() -> str:
     return "\n".join(parts)
 
 
-def with_table(readme: str) -> str:
-    """The README with a fresh table between its two markers."""
+def with_list(readme: str) -> str:
+    """The README with a fresh list between its two markers."""
     before, rest = readme.split(BEGIN)
-    return f"{before}{BEGIN}\n{short_table()}\n{END}{rest.split(END)[1]}"
+    after = rest.split(END)[1]
+    return f"{before}{BEGIN}\n{short_list()}\n{END}{after}"
 
 
-def singular(family: str) -> str:
-    return family.removesuffix("s").replace("_", " ")
+def title(family: str) -> str:
+    return family.replace("_", " ").capitalize()
 
 
 if __name__ == "__main__":
     readme = ROOT / "README.md"
-    readme.write_text(with_table(readme.read_text(encoding="utf-8")), encoding="utf-8")
+    readme.write_text(with_list(readme.read_text(encoding="utf-8")), encoding="utf-8")
     (ROOT / "docs" / "methods.md").write_text(long_page(), encoding="utf-8")

@@ -67,10 +67,10 @@ def writer(name: str) -> ModuleType:
     return made
 
 
-def test_the_tables_of_methods_are_what_the_registry_holds() -> None:
+def test_the_lists_of_methods_are_what_the_registry_holds() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     methods = writer("write_methods")
-    assert methods.with_table(readme) == readme, "run: make docs"
+    assert methods.with_list(readme) == readme, "run: make docs"
     assert methods.long_page() == (ROOT / "docs" / "methods.md").read_text(encoding="utf-8"), (
         "run: make docs"
     )
