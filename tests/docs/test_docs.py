@@ -7,6 +7,7 @@ import importlib.util
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 import warnings
@@ -14,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from commands import own_modules, tacit
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -22,7 +24,7 @@ NUMBER = re.compile(r"-?\d+\.\d+")
 
 
 def same_output(printed: str, shown: str) -> bool:
-    """Equal but for white space, and for the last digits of numbers, which another CPU may round otherwise."""
+    """Equal but for white space and the last digits of numbers, which differ between CPUs."""
     shapes = [NUMBER.sub("#", " ".join(text.split())) for text in (printed, shown)]
     pairs = zip(NUMBER.findall(printed), NUMBER.findall(shown), strict=False)
     return shapes[0] == shapes[1] and all(abs(float(a) - float(b)) <= 0.021 for a, b in pairs)
@@ -33,28 +35,44 @@ def test_the_page_runs_as_it_stands(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    with own_modules():
+        play(page, tmp_path)
+
+
+def play(page: Path, folder: Path) -> None:
+    """Runs the blocks of a page in order."""
     names: dict[str, object] = {"__name__": "__main__"}
     printed: str | None = None
     for kind, file, code in BLOCK.findall(page.read_text(encoding="utf-8")):
         if file:
-            (tmp_path / file).write_text(code)
+            (folder / file).write_text(code)
         elif kind == "python":
             with contextlib.redirect_stdout(io.StringIO()) as out, warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # a study's cautions
                 exec(compile(code, page.name, "exec"), names)
             printed = out.getvalue()
         elif kind == "sh":
-            path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-            done = subprocess.run(
-                ["bash", "-euc", code],
-                capture_output=True,
-                text=True,
-                env={**os.environ, "PATH": path},
-            )
-            assert done.returncode == 0, done.stderr
+            run_block(code, folder)
         elif kind == "text" and printed is not None:
             assert same_output(printed, code), f"printed:\n{printed}\nthe page shows:\n{code}"
             printed = None
+
+
+def run_block(code: str, folder: Path) -> None:
+    """Runs shell commands: in this process if all are plain `tacit` commands, else by bash."""
+    commands = [shlex.split(line) for line in code.replace("\\\n", " ").splitlines()]
+    is_plain = not re.search("[&|<>;$]", code) and all(words[:1] == ["tacit"] for words in commands)
+    if not is_plain:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path}
+        done = subprocess.run(
+            ["bash", "-euc", code], capture_output=True, text=True, env=environment, cwd=folder
+        )
+        assert done.returncode == 0, done.stderr
+        return
+    for words in commands:
+        command = tacit(*words[1:], cwd=folder)
+        assert command.returncode == 0, command.stderr
 
 
 def writer(name: str) -> ModuleType:
