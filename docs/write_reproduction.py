@@ -1,4 +1,4 @@
-"""Writes docs/reproduction.md's tables from docs/results/, and docs/results/ from the folders of finished studies.
+"""Writes the tables of docs/reproduction.md, and docs/results/ from the folders of finished studies.
 
 Usage: python docs/write_reproduction.py [folder of a finished study ...]
 """
@@ -41,7 +41,10 @@ THESIS = {
 
 
 def keep(folder: Path) -> None:
-    """Copies what the page needs of a finished study: each run's top accuracy, each client's in the last ten rounds."""
+    """Copies what the page needs from a finished study.
+
+    That is each run's top accuracy, and each client's in the last ten rounds.
+    """
     name = re.search(
         r"^name: (\S+)", (folder / "study.yaml").read_text(encoding="utf-8"), re.MULTILINE
     )
@@ -68,7 +71,7 @@ def top(name: str) -> pd.DataFrame:
 
 
 def table(name: str) -> str:
-    """Ours, mean and deviation over the seeds, and the thesis's below them."""
+    """Our mean and deviation over the seeds, and the thesis's figures below them."""
     found = top(name)
     lines = ["| | " + " | ".join(COLUMNS.values()) + " |", "|---|" + "---|" * len(COLUMNS)]
     for method, theirs in THESIS[name].items():
@@ -101,7 +104,7 @@ def told(gain: pd.Series) -> str:
 
 
 def gains_of_clients(name: str, split: str, better: str, worse: str) -> pd.DataFrame:
-    """What each client's local test accuracy, mean of the last ten rounds, gains: a row per seed."""
+    """What each client gains in local test accuracy, mean of the last ten rounds: a row per seed."""
     found = pd.read_csv(target(f"{name}-clients"))
     means = (
         found[found["split"] == split]
@@ -126,14 +129,15 @@ def helps_every_client(gains: pd.DataFrame) -> str:
 
 def helps_most(gains: pd.DataFrame, client: int) -> str:
     """Whether this client gains most, seed by seed."""
-    return f"{told(gains[client] - gains.drop(columns=client).max(axis=1))} ahead of the next; {each_client(gains)}"
+    lead = gains[client] - gains.drop(columns=client).max(axis=1)
+    return f"{told(lead)} ahead of the next client; {each_client(gains)}"
 
 
 def is_best(name: str, split: str, method: str) -> str:
     """Whether a method is the best of its column: against the best of the others, seed by seed."""
     found = top(name).xs(split, level="split")
     other = found.drop(index=method).mean(axis=1).idxmax()
-    return f"{told(found.loc[method] - found.loc[other])} against {other}"
+    return f"{told(found.loc[method] - found.loc[other])} compared with {other}"
 
 
 def claims() -> str:
@@ -156,26 +160,26 @@ def claims() -> str:
             for split in IN_THESIS[1:]
         },
         "labels per party: mu = 0.01 beats FedAvg": verdict(one, IN_ORDER, small, "fedavg"),
-        "labels per party: mu = 0.01 helps the client of two labels most": helps_most(labels, 0),
+        "labels per party: mu = 0.01 helps the client with two labels most": helps_most(labels, 0),
         "label skew, beta 1: mu = 0.1 helps clients' local tests a little": helps_clients(skewed),
-        "quantity skew: mu = 0.1 is better for every client than FedAvg": helps_every_client(
+        "quantity skew: mu = 0.1 is better than FedAvg for every client": helps_every_client(
             quantity
         ),
         "noise: mu = 0.1 is similar to FedAvg": similar(one, "feature_noise", large, "fedavg"),
-        "both label skews hurt most, the rest is close to centralised training": ranked(figure),
+        "both label skews hurt most, the others are close to centralised training": ranked(figure),
         "IID, epochs 5, 1, 2: FedNova beats FedAvg": verdict(two, "iid", nova, "fedavg"),
         "label skew: FedNova does not beat FedAvg": verdict(
             two, "thesis_dirichlet", "fedavg", nova
         ),
         "quantity skew: FedNova beats FedAvg": verdict(two, "quantity_skew", nova, "fedavg"),
         "labels per party: FedNova is worse than FedAvg": verdict(two, IN_ORDER, "fedavg", nova),
-        "noise: FedNova is worse than FedAvg, by its table": verdict(
+        "noise: FedNova is worse than FedAvg (in its table)": verdict(
             two, "feature_noise", "fedavg", nova
         ),
     }
     return "\n".join(
         [
-            "| the thesis | these runs |",
+            "| the thesis says | these runs say |",
             "|---|---|",
             *(f"| {text} | {found} |" for text, found in rows.items()),
         ]
@@ -192,7 +196,7 @@ def worst_everywhere(name: str, method: str) -> str:
     means = top(name).mean(axis=1).unstack("split")
     gaps = means.drop(index=method).min() - means.loc[method]
     word = "**confirmed**" if (gaps > 0).all() else "**refuted**"
-    return f"{word}: between {gaps.min():.3f} and {gaps.max():.3f} below the next"
+    return f"{word}: {gaps.min():.3f} to {gaps.max():.3f} below the next method"
 
 
 def ranked(name: str) -> str:
