@@ -134,15 +134,16 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
     assert os.listdir(path.parent) == ["file.txt"]
 
 
-def fail() -> None:
-    raise ValueError("no such patient")
+@own_code()
+def read_data() -> None:
+    try:
+        raise ValueError("no such patient")
+    except ValueError as cause:
+        raise DataError("the data cannot be read", parameters=("data",)) from cause
 
 
 def test_an_error_that_gets_the_users_line_keeps_its_parameters() -> None:
-    with pytest.raises(DataError) as caught, own_code():
-        try:
-            fail()
-        except ValueError as cause:
-            raise DataError("the data cannot be read", parameters=("data",)) from cause
+    with pytest.raises(DataError) as caught:
+        read_data()
     assert str(caught.value).startswith("the data cannot be read (test_core.py:")
     assert caught.value.parameters == ("data",)
