@@ -60,7 +60,7 @@ def pick(tree: T, rows: Any) -> T:
         return {name: pick(value, rows) for name, value in tree.items()}  # type: ignore[return-value]
     if is_dataclass(tree):
         values = {field.name: pick(getattr(tree, field.name), rows) for field in fields(tree)}
-        return _construct(type(tree), values)  # type: ignore[return-value]
+        return _construct(type(tree), values)
     return tree
 
 

@@ -1,4 +1,5 @@
-"""Quantity skew. Li, Diao, Chen, He: Federated Learning on Non-IID Data Silos (NIID-Bench), 2022, q ~ Dir(beta)."""
+"""Quantity skew. Li, Diao, Chen, He: Federated Learning on Non-IID Data Silos (NIID-Bench), 2022,
+q ~ Dir(beta)."""
 
 from __future__ import annotations
 
