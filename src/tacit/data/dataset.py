@@ -114,7 +114,8 @@ class Dataset:
         return digest.hexdigest()
 
     def _check_samples(self, subset: str, x: Tensor, y: Tensor) -> None:
-        if y.dim() != 1 or not x.is_floating_point() or x.shape[1:] != self.x.shape[1:]:
+        is_shaped = x.shape[1:] == self.x.shape[1:] and y.dim() == 1
+        if not is_shaped or not x.is_floating_point():
             shapes = f"x {x.dtype} {tuple(x.shape)}, y {tuple(y.shape)}"
             wanted = "float features of one shape and a row of labels"
             raise DataError(f"{self.name}: expected {wanted}, got {shapes}")

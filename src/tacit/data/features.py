@@ -117,8 +117,8 @@ class Category:
     """A feature per level, the most frequent first; the rarest levels share the feature `other`.
 
     Gaps are a level of their own if the training rows have any. A text that is none of the levels
-    counts as `other`. If the training rows have too few levels for that feature, the text is zero
-    in all features, since nothing could be learnt for it.
+    counts as `other`. Where the training rows have no rare levels, there is no feature `other`, and
+    such a text is zero in all features, since nothing could be learnt for it.
     """
 
     name: str
@@ -167,12 +167,12 @@ class Category:
         """The rows' features. # (n,) -> (n, features)"""
         features = len(self.names)
         nowhere = features  # a position that is cut off at the end
-        elsewhere = len(self.levels) if self.rare else nowhere  # where "other" is
+        other_position = len(self.levels) if self.rare else nowhere
         positions: dict[str | None, int] = {
             level: position for position, level in enumerate(self.levels)
         }
-        positions[None] = features - 1 if self.gaps else elsewhere
-        rows = [positions.get(text, elsewhere) for text in as_text(values)]
+        positions[None] = features - 1 if self.gaps else other_position
+        rows = [positions.get(text, other_position) for text in as_text(values)]
         one_hot: Floats = np.eye(features + 1)[rows]
         return one_hot[:, :features]
 
@@ -216,7 +216,7 @@ def _parse_numbers(name: str, texts: list[str | None]) -> Floats:
 
 def as_days(name: str, values: pd.Series[Any], format: str | None) -> tuple[Floats, Floats]:
     """Days since 1970 and the angle of the day in its year, NaN where dates are missing."""
-    texts: list[str | None] = []  # of dates that pandas has read already, none
+    texts: list[str | None] = []  # empty for dates that pandas has read already
     try:
         if values.dtype.kind == "M":
             dates = pd.to_datetime(values, utc=True)

@@ -115,7 +115,8 @@ def split_off_test(
 
 
 def _check_arrays(name: str, x: NDArray[Any], y: NDArray[Any]) -> None:
-    if len(x) != len(y) or y.ndim != 1 or x.ndim < 2 or x.dtype.kind not in "biuf":
+    is_shaped = len(x) == len(y) and y.ndim == 1 and x.ndim >= 2
+    if not is_shaped or x.dtype.kind not in "biuf":
         shapes = f"x {x.dtype} {x.shape}, y {y.shape}"
         wanted = "numbers, one row per sample, and as many labels"
         raise DataError(f"{name}: expected {wanted}; got {shapes}")
@@ -137,5 +138,6 @@ def standardise_target(
 
 def moments(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Mean and deviation of the rows; a deviation of zero counts as one."""
-    spread = values.std(0)
-    return values.mean(0), np.where(spread > 0, spread, 1).astype(values.dtype)
+    deviation = values.std(0)
+    spread = np.where(deviation > 0, deviation, 1)
+    return values.mean(0), spread.astype(values.dtype)

@@ -91,7 +91,8 @@ def read_image_parquet(path: Path) -> Pictures:
             names = ", ".join(columns)
             raise ValueError(f"expected the columns img (or image) and label, found {names}")
         encoded = table[image_columns[0]].combine_chunks().field("bytes").to_pylist()
-        images = np.stack([np.asarray(Image.open(io.BytesIO(raw))) for raw in encoded])
+        pictures = [Image.open(io.BytesIO(raw)) for raw in encoded]
+        images = np.stack([np.asarray(picture) for picture in pictures])
         labels = table["label"].to_numpy().astype(np.int64)
     if images.ndim == 3:  # no channels: grey
         return images[:, None], labels

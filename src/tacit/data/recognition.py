@@ -58,8 +58,8 @@ def _recognise_text(name: str, texts: list[str]) -> type[Column]:
             f"column {name} looks like dates such as {texts[0]!r};"
             f" state their format, such as {setting}"
         )
-    numbers = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").to_numpy(np.float64)
-    are_numbers = (~np.isnan(numbers)).tolist()
+    numbers = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce")
+    are_numbers = (~np.isnan(numbers.to_numpy(np.float64))).tolist()
     if _all_fit(name, texts, are_numbers, "numbers"):
         return Number
     _refuse_dressed(name, texts)
@@ -117,8 +117,8 @@ def guess_format(texts: list[str]) -> str:
     matches = [match for match in map(OTHER_DATE.fullmatch, texts) if match]
     first = max(int(match[1]) for match in matches)
     second = max(int(match[3]) for match in matches)
-    digits = max(max(len(match[1]), len(match[4])) for match in matches)
-    year = "%Y" if digits > 2 else "%y"
+    has_long_year = any(len(match[1]) > 2 or len(match[4]) > 2 for match in matches)
+    year = "%Y" if has_long_year else "%y"
     order = ["%d", "%m", year]
     if first > 31:
         order = [year, "%m", "%d"]

@@ -190,7 +190,8 @@ def check_output(module: nn.Module, shape: Sequence[int], classes: int) -> None:
 def _try(module: nn.Module, shape: Sequence[int]) -> Any:
     """What the module gives for two samples of zeros."""
     training = module.training
-    like = next((p for p in module.parameters() if p.is_floating_point()), torch.zeros(0))
+    floats = [p for p in module.parameters() if p.is_floating_point()]
+    like = floats[0] if floats else torch.zeros(0)
     samples = like.new_zeros(2, *shape)
     try:
         return module.eval()(samples)

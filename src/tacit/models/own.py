@@ -159,8 +159,8 @@ def _function_traits(value: Any) -> Traits:
         return _partial_traits(value)
     code = getattr(value, "__code__", None)
     if code is None:  # an object that can be called
-        attributes = [pair for pair in vars(value).items() if isinstance(pair[1], PLAIN)]
-        return [repr(sorted(attributes))]
+        attributes = {name: v for name, v in vars(value).items() if isinstance(v, PLAIN)}
+        return [repr(sorted(attributes.items()))]
     outside = [cell.cell_contents for cell in value.__closure__ or ()]
     outside += value.__defaults__ or ()
     outside += (value.__kwdefaults__ or {}).items()
@@ -173,7 +173,8 @@ def _partial_traits(partial: functools.partial[Any]) -> Traits:
         traits = _class_traits(partial.func)
     else:
         traits = _function_traits(partial.func)
-    return [*traits, repr(partial.args), repr(sorted(partial.keywords.items()))]
+    keywords = sorted(partial.keywords.items())
+    return [*traits, repr(partial.args), repr(keywords)]
 
 
 def _code_traits(code: CodeType) -> Traits:

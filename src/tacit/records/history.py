@@ -26,7 +26,7 @@ Key = tuple[int, int]  # a run's position in the study, and the round
 class History:
     """Appends to the two files of a study's folder.
 
-    `rounds` says how many of each run's rounds, the first ones, are kept of the files' old lines.
+    The lines that the files have already are kept up to each run's round in `rounds`.
     """
 
     def __init__(self, folder: Path, runs: Sequence[str], rounds: Mapping[str, int]) -> None:
@@ -48,7 +48,8 @@ class History:
     def add(self, record: Mapping[str, Any], seconds: float) -> None:
         """Appends one run's round."""
         line: dict[str, Any] = {}
-        timing = {"run": record["run"], "round": record["round"], "seconds": round(seconds, 6)}
+        timing = {"run": record["run"], "round": record["round"]}
+        timing["seconds"] = round(seconds, 6)
         for name, value in record.items():
             if name.endswith("_seconds"):
                 timing[name] = round(value, 6)

@@ -32,7 +32,7 @@ class Recorder:
 
     @property
     def done(self) -> int:
-        """Rounds that need not be played any more; for a run that stopped early, all of its."""
+        """Rounds that need not be played any more; of a run that stopped early, these are all."""
         done = 0
         for run, last in self.recorded.items():
             done += self.rounds[run] if run in self.checkpoints.ended else last

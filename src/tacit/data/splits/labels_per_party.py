@@ -58,8 +58,8 @@ class LabelsPerParty(Split, name="labels_per_party"):
 
     def _counts(self, classes: int, clients: int) -> list[int]:
         """How many labels each client holds."""
-        counts = [self.labels] * clients if isinstance(self.labels, int) else list(self.labels)
         setting = "labels_per_party.labels"
+        counts = [self.labels] * clients if isinstance(self.labels, int) else list(self.labels)
         if len(counts) != clients:
             wanted = f"one count for each of {clients} clients"
             raise DataError(f"{setting}: expected {wanted}, got {counts}")

@@ -90,7 +90,8 @@ def deal(samples: Index, shares: NDArray[np.float64]) -> Dealt:
     one.
     """
     exact_ends = np.cumsum(shares)[:-1] * len(samples)
-    ends = np.minimum(np.floor(exact_ends + 1e-9).astype(int), len(samples))
+    rounded_ends = np.floor(exact_ends + 1e-9).astype(int)
+    ends = np.minimum(rounded_ends, len(samples))
     sizes = np.diff(ends, prepend=0, append=len(samples))
     return samples, np.repeat(np.arange(len(shares)), sizes)
 

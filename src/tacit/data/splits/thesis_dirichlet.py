@@ -40,7 +40,8 @@ class ThesisDirichlet(Split, name="thesis_dirichlet"):
 
     def _shard(self, by_class: list[Index], rng: np.random.Generator) -> Index:
         sizes = np.array([len(samples) for samples in by_class])
-        shares = np.nan_to_num(rng.dirichlet(np.full(len(sizes), self.beta)))
+        concentration = np.full(len(sizes), self.beta)
+        shares = np.nan_to_num(rng.dirichlet(concentration))
         wanted = np.round(shares * self.share * sizes.sum()).astype(int)
         counts = np.minimum(wanted, sizes)  # no class can give more samples than it has
         drawn: list[Index] = []
