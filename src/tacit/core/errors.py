@@ -1,4 +1,4 @@
-"""The few exceptions a user meets. Each carries one line: what was expected, what came, what to do."""
+"""The exceptions a user meets: one line with what was expected, what came and what to do."""
 
 from __future__ import annotations
 
@@ -31,15 +31,17 @@ class MissingDependencyError(TacitError):
     """An optional package is not installed; the text names the command that installs it."""
 
 
-def suggest(wrong: str, known: Iterable[str]) -> str:
-    """Ends an error about an unknown name with what was probably meant, or with all that is known.
+def suggest(wrong: str, names: Iterable[str]) -> str:
+    """Ends an error about an unknown name: with the name that was probably meant, or with all.
 
     >>> suggest("fedpox", ["fedavg", "fedprox"])
     'did you mean fedprox?'
     """
-    names = sorted(known)
-    close = difflib.get_close_matches(wrong, names, n=1, cutoff=0.5)
-    return f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"
+    ordered = sorted(names)
+    close = difflib.get_close_matches(wrong, ordered, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {close[0]}?"
+    return f"known: {', '.join(ordered)}"
 
 
 def shown(value: Any, most: int = 80) -> str:
@@ -48,7 +50,11 @@ def shown(value: Any, most: int = 80) -> str:
     >>> shown(None), shown(True), shown([1] * 100, most=12)
     ('nothing (null)', 'true', '[1, 1, 1,...')
     """
-    if value is None or isinstance(value, bool):
-        return {None: "nothing (null)", True: "true", False: "false"}[value]
+    if value is None:
+        return "nothing (null)"
+    if isinstance(value, bool):
+        return "true" if value else "false"
     text = " ".join(repr(value).split())
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+    if len(text) > most:
+        return f"{text[: most - 3]}..."
+    return text

@@ -1,7 +1,8 @@
-"""What an engine tells while it works. Library code never prints: it calls `on_event`, and the command line renders.
+"""The events that an engine reports while it works.
 
-Events hold plain values, and all that an experiment tracker needs: a study's settings and its runs', the metrics of
-each round, and the files that are written.
+Library code never prints: it calls `on_event`, and the command line shows the event. Events hold
+plain values, and all that an experiment tracker needs: the settings of a study and of its runs, the
+metrics of each round, and the files that are written.
 """
 
 from __future__ import annotations
@@ -15,17 +16,21 @@ from tacit.core.errors import StudyError, shown
 
 @dataclass(frozen=True)
 class StudyStarted:
+    """The first event of a study."""
+
     folder: str
     runs: int
     rounds: int  # of all runs together
-    done: int  # of those, finished before (a resumed study)
-    grid: Mapping[str, tuple[str, str]]  # each run's row and column in the comparison
-    study: Mapping[str, Any] = field(default_factory=dict)  # all of its settings, as in study.yaml
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # each run's, by its id
+    done: int  # rounds that were finished before; more than 0 when a study is resumed
+    grid: Mapping[str, tuple[str, str]]  # run -> its row and column in the comparison
+    study: Mapping[str, Any] = field(default_factory=dict)  # all its settings, as in study.yaml
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # run -> its settings
 
 
 @dataclass(frozen=True)
 class RoundFinished:
+    """A run has finished a round."""
+
     run: str
     round: int
     metrics: Mapping[str, Any]
@@ -33,13 +38,17 @@ class RoundFinished:
     @property
     def score(self) -> float | None:
         """The global model's accuracy or, in a regression, R2; None where the run diverged."""
-        found: float | None = self.metrics.get("r2", self.metrics.get("accuracy"))
-        return found
+        score: float | None = self.metrics.get("r2", self.metrics.get("accuracy"))
+        return score
 
 
 @dataclass(frozen=True)
 class RunFinished:
-    """It comes once; or again, where the process ended before that was written down and the study is resumed."""
+    """A run has ended.
+
+    It comes once per run. It comes again in a resumed study if the process ended before the end of
+    the run was written down.
+    """
 
     run: str
     round: int
@@ -49,16 +58,19 @@ class RunFinished:
 
 @dataclass(frozen=True)
 class ModelSaved:
-    """A run's model is in its file; it comes before the run's end. A block that is played again saves it again."""
+    """A run's model is in its file.
+
+    It comes before the run's end. It comes again in a resumed study that plays the block again.
+    """
 
     run: str
-    client: int | None  # whose own model it is; None: the global one
+    client: int | None  # the client whose own model it is; None for the global model
     path: str
 
 
 @dataclass(frozen=True)
 class TableWritten:
-    """A table of the results, a CSV file."""
+    """A table of the results is in its CSV file."""
 
     name: str
     path: str
@@ -66,13 +78,15 @@ class TableWritten:
 
 @dataclass(frozen=True)
 class ReportWritten:
-    """The last event of a study."""
+    """The report is in its file: the last event of a study."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class Downloading:
+    """Progress of a download."""
+
     file: str
     done: int  # bytes
     total: int
@@ -80,19 +94,23 @@ class Downloading:
 
 @dataclass(frozen=True)
 class Warned:
+    """Something that the user should look into."""
+
     text: str
 
 
 @dataclass(frozen=True)
 class Noted:
+    """Something that is good to know."""
+
     text: str
 
 
 @dataclass(frozen=True)
 class Advanced:
-    """Work of which the amount is known."""
+    """Progress of work whose amount is known."""
 
-    what: str
+    what: str  # what is counted, such as "elements encrypted"
     done: int
     total: int
 
@@ -116,24 +134,25 @@ def ignore(event: Event) -> None:
 
 
 def tell(listeners: Listeners) -> OnEvent:
-    """One listener that tells all of these, each event in their order.
+    """One listener that passes each event to all of these, in their order.
 
-    What a listener raises reaches whoever started the work, and listeners after it do not hear that event.
+    An exception of a listener ends the work and reaches its caller; the listeners after it do not
+    get that event.
 
     >>> tell([print, ignore])(Noted("hello"))
     Noted(text='hello')
     """
     if callable(listeners):
         return listeners
-    several = isinstance(listeners, Sequence) and not isinstance(listeners, str)
-    if not several or not all(map(callable, listeners)):
+    is_list = isinstance(listeners, Sequence) and not isinstance(listeners, str)
+    if not is_list or not all(callable(listener) for listener in listeners):
         raise StudyError(
             f"on_event: expected a function of an event, or a list of such, got {shown(listeners)}"
         )
-    each = tuple(listeners)
+    ordered = tuple(listeners)
 
-    def tell_each(event: Event) -> None:
-        for listener in each:
+    def tell_all(event: Event) -> None:
+        for listener in ordered:
             listener(event)
 
-    return tell_each
+    return tell_all

@@ -1,4 +1,4 @@
-"""Checks values that come from outside against the type annotations of the dataclass that receives them."""
+"""Checks values from outside against the annotations of the dataclass that receives them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import os
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Literal, Union
 
@@ -31,12 +31,14 @@ def takes_list(annotation: Any) -> bool:
     >>> takes_list(int | tuple[int, ...]), takes_list(float)
     (True, False)
     """
-    parts = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
-    return any(typing.get_origin(part) is tuple for part in parts)
+    options = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
+    return any(typing.get_origin(option) is tuple for option in options)
 
 
 def conform(value: Any, annotation: Any, where: str) -> Any:
-    """`value` as the annotation wants it (lists become tuples, 1 becomes 1.0), or a StudyError that names `where`.
+    """`value` as the annotation wants it: lists become tuples, 1 becomes 1.0.
+
+    Where that cannot be done, a StudyError names `where`.
 
     >>> conform([1, "2e-1"], tuple[float, ...], "rates")
     (1.0, 0.2)
@@ -44,30 +46,32 @@ def conform(value: Any, annotation: Any, where: str) -> Any:
     try:
         return _conform(value, annotation)
     except (TypeError, ValueError, OverflowError):
-        raise StudyError(
-            f"{where}: expected {describe(annotation)}, got {shown(value)}{_hint(value, annotation)}"
-        ) from None
+        hint = _hint(value, annotation)
+        expected = describe(annotation)
+        raise StudyError(f"{where}: expected {expected}, got {shown(value)}{hint}") from None
 
 
-def check_names(given: Mapping[str, Any], known: typing.Iterable[str], where: str) -> None:
-    """Refuses a setting that does not exist."""
-    known = list(known)
-    for name in given:
-        if name not in known:
-            raise StudyError(
-                f"{where} has no setting {name!r}; {suggest(str(name), known) if known else 'it has none'}"
-            )
+def check_names(settings: Mapping[str, Any], names: Iterable[str], where: str) -> None:
+    """Refuses a setting that is none of these names."""
+    names = list(names)
+    for setting in settings:
+        if setting in names:
+            continue
+        hint = suggest(str(setting), names) if names else "it has none"
+        raise StudyError(f"{where} has no setting {setting!r}; {hint}")
 
 
 def describe(annotation: Any) -> str:
     """The annotation in words, for error messages."""
+    origin = typing.get_origin(annotation)
+    arguments = typing.get_args(annotation)
     if _is_union(annotation):
-        return " or ".join(describe(part) for part in typing.get_args(annotation))
-    if typing.get_origin(annotation) is Literal:
-        return " or ".join(str(part) for part in typing.get_args(annotation))
-    if typing.get_origin(annotation) is tuple:
-        return f"a list of {_plural(typing.get_args(annotation)[0])}"
-    if typing.get_origin(annotation) in (dict, Mapping):
+        return " or ".join(describe(option) for option in arguments)
+    if origin is Literal:
+        return " or ".join(str(option) for option in arguments)
+    if origin is tuple:
+        return f"a list of {_plural(arguments[0])}"
+    if origin in (dict, Mapping):
         return "settings in braces, such as {width: 8}"
     words = {
         float: "a number",
@@ -81,18 +85,17 @@ def describe(annotation: Any) -> str:
 
 def _plural(annotation: Any) -> str:
     words = {float: "numbers", int: "whole numbers", str: "texts"}
-    return words.get(annotation) or ("lists" if takes_list(annotation) else describe(annotation))
+    if annotation in words:
+        return words[annotation]
+    return "lists" if takes_list(annotation) else describe(annotation)
 
 
 def _hint(value: Any, annotation: Any) -> str:
     """What to do about a value that is almost right."""
     if isinstance(value, str) and _is_number(value):
         return "; leave out the quotes"
-    if (
-        takes_list(annotation)
-        and isinstance(value, int | float | str)
-        and not isinstance(value, bool)
-    ):
+    single = isinstance(value, int | float | str) and not isinstance(value, bool)
+    if single and takes_list(annotation):
         return f"; write [{value}]"
     return ""
 
@@ -111,49 +114,49 @@ def _is_union(annotation: Any) -> bool:
 def _conform(value: Any, annotation: Any) -> Any:
     if annotation is Any:
         return value
-    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
+    arguments = typing.get_args(annotation)
     if _is_union(annotation):
-        return _first_that_fits(value, parts)
+        return _first_that_fits(value, arguments)
     if origin is Literal:
-        if value not in parts:
+        if value not in arguments:
             raise ValueError
         return value
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise TypeError
-        return tuple(_conform(item, parts[0]) for item in value)
+        return tuple(_conform(item, arguments[0]) for item in value)
     if origin in (dict, Mapping):
         return dict(value)
     return _scalar(value, annotation)
 
 
-def _first_that_fits(value: Any, parts: tuple[Any, ...]) -> Any:
-    for part in sorted(
-        parts, key=lambda part: part is not type(value)
-    ):  # an exact match goes first: 1 stays an int
+def _first_that_fits(value: Any, options: tuple[Any, ...]) -> Any:
+    # the value's own type is tried first: 1 stays an int
+    ordered = sorted(options, key=lambda option: option is not type(value))
+    for option in ordered:
         try:
-            return _conform(value, part)
+            return _conform(value, option)
         except (TypeError, ValueError, OverflowError):
             continue
     raise ValueError
 
 
 def _scalar(value: Any, wanted: type) -> Any:
-    if wanted is type(None):
-        if value is not None:
-            raise TypeError
-        return None
-    if wanted is float and not isinstance(value, bool):
+    if isinstance(value, bool) and wanted in (int, float):
+        raise TypeError  # though Python takes True for a number
+    if wanted is float:
         return float(value)  # YAML reads 1e-3 as text
-    if (
-        wanted is int
-        and not isinstance(value, bool)
-        and isinstance(value, int | float)
-        and int(value) == value
-    ):
-        return int(value)
+    if wanted is int:
+        return _whole(value)
     if wanted is str and isinstance(value, os.PathLike):
         return os.fspath(value)
-    if isinstance(value, wanted) and not (wanted is int and isinstance(value, bool)):
-        return value
-    raise TypeError
+    if not isinstance(value, wanted):
+        raise TypeError
+    return value
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int | float) or int(value) != value:
+        raise TypeError
+    return int(value)

@@ -11,30 +11,30 @@ from typing import IO, Any, Self
 
 
 class Staged:
-    """A file that is written beside its place, as often as need be, and moved there by `publish`; else it is gone.
+    """A file that is written beside its path, as often as need be, and moved there by `publish`.
 
-    It begins to exist at once, so that a place where nothing can be written is known before any work is done.
+    Without `publish` nothing of it remains. The temporary file is created at once, so that a folder
+    that cannot be written to is noticed before any work is done.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._folders = [folder for folder in path.parents if not folder.exists()]
+        self._folders = _missing_folders(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            handle, name = _open_neighbour(path)
         except OSError as error:
-            error.filename = str(path)  # what the user knows of, not its neighbour
+            error.filename = str(path)  # the user does not know its neighbour
             raise
         os.close(handle)
         self._temporary = Path(name)
 
     def write(self, fill: Callable[[IO[bytes]], None]) -> None:
-        """What is to be published; the last call counts."""
+        """Writes what is to be published; the last call counts."""
         try:
             with self._temporary.open("wb") as file:
                 fill(file)
-                file.flush()
-                os.fsync(file.fileno())
+                _sync(file)
         except OSError as error:
             error.filename = str(self.path)
             raise
@@ -48,32 +48,23 @@ class Staged:
 
     def __exit__(self, *_: object) -> None:
         self._temporary.unlink(missing_ok=True)
-        with suppress(OSError):  # somebody has put something there
-            for folder in self._folders:
-                folder.rmdir()
-
-
-def _make_public(path: str | Path) -> None:
-    """Temporary files are their owner's alone; these get what the umask says."""
-    umask = os.umask(0)
-    os.umask(umask)
-    os.chmod(path, 0o666 & ~umask)
+        _remove_empty(self._folders)
 
 
 @contextmanager
 def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """Opens a temporary neighbour of `path` and moves it there when the block ends without an error."""
+    """Opens a temporary neighbour of `path`, and moves it to `path` if the block succeeds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, name = _open_neighbour(path)
     except OSError as error:
-        error.filename = str(path)  # what the user knows of, not its neighbour
+        error.filename = str(path)  # the user does not know its neighbour
         raise
+    encoding = None if "b" in mode else "utf-8"
     try:
-        with os.fdopen(handle, mode, encoding=None if "b" in mode else "utf-8") as file:
+        with os.fdopen(handle, mode, encoding=encoding) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            _sync(file)
         _make_public(name)
         os.replace(name, path)
     except BaseException:
@@ -83,30 +74,29 @@ def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 @contextmanager
 def created(path: Path, content: bytes, *, private: bool = False) -> Iterator[None]:
-    """Writes a file that must not be there yet; should the block fail, it is gone again, with folders made for it.
+    """Writes a file that must not exist yet.
 
-    A private file is its owner's alone from its first moment, whatever the umask.
+    If the block fails, the file is removed, with the folders that were made for it. A private file
+    is readable by its owner alone from its first moment, whatever the umask.
     """
-    folders = [folder for folder in path.parents if not folder.exists()]
+    folders = _missing_folders(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
+    permissions = 0o600 if private else 0o666
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, permissions)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            _sync(file)
         yield
     except BaseException:
         path.unlink(missing_ok=True)
-        with suppress(OSError):  # somebody else's file lies there
-            for folder in folders:
-                folder.rmdir()
+        _remove_empty(folders)
         raise
 
 
 @contextmanager
 def restoring(path: Path) -> Iterator[None]:
-    """Should the block fail, the file is what it was before."""
+    """If the block fails, the file gets back the content that it had before."""
     before = path.read_bytes()
     try:
         yield
@@ -115,3 +105,31 @@ def restoring(path: Path) -> Iterator[None]:
             with replacing(path, "wb") as file:
                 file.write(before)
         raise
+
+
+def _missing_folders(path: Path) -> list[Path]:
+    """The folders above `path` that do not exist, the innermost first."""
+    return [folder for folder in path.parents if not folder.exists()]
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    with suppress(OSError):  # somebody has put a file there
+        for folder in folders:
+            folder.rmdir()
+
+
+def _open_neighbour(path: Path) -> tuple[int, str]:
+    """A new temporary file in the folder of `path`: its handle, and its name."""
+    return tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+
+
+def _sync(file: IO[Any]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _make_public(path: str | Path) -> None:
+    """Gives a temporary file, which only its owner may read, the permissions of the umask."""
+    umask = os.umask(0)
+    os.umask(umask)
+    os.chmod(path, 0o666 & ~umask)

@@ -6,7 +6,7 @@ import os
 
 
 def machine_memory() -> int | None:
-    """This machine's memory in bytes, where the system tells it."""
+    """This machine's memory in bytes, or None where the system does not say."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # Windows

@@ -18,13 +18,12 @@ tacit.core.errors.StudyError: no shape is called 'sqare'; did you mean square?
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib
 import inspect
 import pkgutil
 import re
 from abc import ABC
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -36,9 +35,10 @@ FAMILIES: dict[str, type[Registered]] = {}
 
 
 class Registered(ABC):
-    """Base of every family. `home` is the module or folder whose import registers the family's own members.
+    """Base of every family.
 
-    `key` is the word that names a member in a file, `name` unless the family says `kind`.
+    `home` is the module or folder whose import registers the family's own members. `key` is the
+    word that names a member in a file, `name` unless the family says `kind`.
     """
 
     family: ClassVar[str]
@@ -56,20 +56,26 @@ class Registered(ABC):
     ) -> None:
         super().__init_subclass__()
         if family:
-            cls.family, cls.home, cls.key, cls.members = family, home, key, {}
+            cls.family = family
+            cls.home = home
+            cls.key = key
+            cls.members = {}
             FAMILIES[family] = cls
         if name:
-            twin = cls.members.get(name, cls)
-            if twin.__module__ != cls.__module__:  # the same module again is a reload
-                raise StudyError(
-                    f"two {cls.family} are called {name!r}: {twin.__module__} and {cls.__module__}"
-                )
-            cls.members[name] = cls
+            cls._register(name)
         cls.name = name or cls.__name__
+
+    @classmethod
+    def _register(cls, name: str) -> None:
+        namesake = cls.members.get(name, cls)
+        modules = (namesake.__module__, cls.__module__)
+        if modules[0] != modules[1]:  # the same module again is a reload
+            raise StudyError(f"two {cls.family} are called {name!r}: {' and '.join(modules)}")
+        cls.members[name] = cls
 
     @property
     def calls(self) -> str | None:
-        """The import path of code of the user's own that it calls, beside its own class."""
+        """The import path of the user's code that it calls, beside its own class."""
         return None
 
     @classmethod
@@ -83,20 +89,22 @@ class Registered(ABC):
     def find(cls, name: str) -> type[Self]:
         """The member of that name, or any class by its import path, `package.module:Class`."""
         if name[:1] in ("{", "["):
-            raise StudyError(
-                f"{cls.singular()}: {shown(name)} is text; leave out the quotes around it"
-            )
+            text = shown(name)
+            raise StudyError(f"{cls.singular()}: {text} is text; leave out the quotes around it")
         if ":" in name:
-            found = import_object(name)
-            if not (inspect.isclass(found) and issubclass(found, cls)):
-                raise StudyError(f"{name} is not a subclass of {cls.__module__}:{cls.__name__}")
-            return found
-        known = cls.known()
-        if name not in known:
-            raise StudyError(
-                f"no {cls.singular()} is called {name!r}; {_meant(name, known) or suggest(name, known)}"
-            )
-        return known[name]
+            return cls._find_imported(name)
+        members = cls.known()
+        if name not in members:
+            hint = _guess_meaning(name, members) or suggest(name, members)
+            raise StudyError(f"no {cls.singular()} is called {name!r}; {hint}")
+        return members[name]
+
+    @classmethod
+    def _find_imported(cls, path: str) -> type[Self]:
+        member = import_object(path)
+        if not (inspect.isclass(member) and issubclass(member, cls)):
+            raise StudyError(f"{path} is not a subclass of {cls.__module__}:{cls.__name__}")
+        return member
 
     @classmethod
     def singular(cls) -> str:
@@ -104,136 +112,148 @@ class Registered(ABC):
         return cls.family.removesuffix("s")
 
     @classmethod
-    def check_settings(cls, name: str, given: Mapping[str, Any]) -> None:
+    def check_settings(cls, name: str, settings: Mapping[str, Any]) -> None:
         """Refuses a setting that the member of this name does not have, and names one that does."""
-        known = field_types(cls.find(name))
-        strange = next((key for key in given if key not in known), None)
-        if strange is None or "did you mean" in suggest(str(strange), known):
-            return check_names(given, known, name)
-        if owner := next(
-            (other for other, member in cls.known().items() if strange in field_types(member)), None
-        ):
-            value = given[strange] if isinstance(given[strange], int | float | str) else "..."
-            raise StudyError(
-                f"{name} has no setting {strange!r}; {owner} has: {{{cls.key}: {owner}, {strange}: {value}}}"
-            )
-        return check_names(given, known, name)
+        fields = field_types(cls.find(name))
+        strange = [key for key in settings if key not in fields]
+        if strange and "did you mean" not in suggest(str(strange[0]), fields):
+            cls._refuse_setting_of_another(name, strange[0], settings[strange[0]])
+        check_names(settings, fields, name)
+
+    @classmethod
+    def _refuse_setting_of_another(cls, name: str, key: str, value: Any) -> None:
+        """Where another member has this setting, says which; else does nothing."""
+        for owner, member in cls.known().items():
+            if key in field_types(member):
+                example = value if isinstance(value, int | float | str) else "..."
+                spec = f"{{{cls.key}: {owner}, {key}: {example}}}"
+                raise StudyError(f"{name} has no setting {key!r}; {owner} has: {spec}")
 
     @classmethod
     def build(cls, spec: str | Mapping[str, Any] | Self) -> Self:
         """An object from `"name"` or `{"name": ..., fields}`; an object passes through."""
         if isinstance(spec, cls):
             return spec
-        settings = (
-            {cls.key: spec}
-            if isinstance(spec, str)
-            else dict(spec)
-            if isinstance(spec, Mapping)
-            else {}
-        )
+        settings: dict[str, Any] = {}
+        if isinstance(spec, str):
+            settings = {cls.key: spec}
+        elif isinstance(spec, Mapping):
+            settings = dict(spec)
         name = settings.pop(cls.key, None)
         if not isinstance(name, str):
-            raise StudyError(cls._unnamed(spec))
+            raise StudyError(cls._explain_unnamed(spec))
         member = cls.find(name)
         types = field_types(member)
         cls.check_settings(name, settings)
-        values = {
-            key: conform(value, types[key], f"{name}.{key}") for key, value in settings.items()
-        }
-        required = {field.name for field in dataclasses.fields(member) if _required(field)}  # type: ignore[arg-type]
-        if missing := sorted(required - values.keys()):
-            example = "".join(f", {key}: ..." for key in missing)
-            raise StudyError(
-                f"{name} needs {' and '.join(missing)}; write {{{cls.key}: {name}{example}}}"
-            )
-        if inspect.isabstract(member):
-            raise StudyError(
-                f"{name} is not finished: it lacks {' and '.join(sorted(member.__abstractmethods__))}"
-            )
+        values: dict[str, Any] = {}
+        for key, value in settings.items():
+            values[key] = conform(value, types[key], f"{name}.{key}")
+        cls._check_complete(name, member, values)
         return member(**values)
 
     @classmethod
-    def _unnamed(cls, spec: Any) -> str:
-        other = "kind" if cls.key == "name" else "name"
-        if isinstance(spec, Mapping) and isinstance(spec.get(other), str):
-            return f"{cls.singular()}: expected the word {cls.key} in place of {other}: {{{cls.key}: {spec[other]}, ...}}"
-        example = next(iter(cls.known()), "...")
+    def _check_complete(cls, name: str, member: type[Self], values: Mapping[str, Any]) -> None:
+        """Refuses a member without a setting that it needs, and one with abstract hooks."""
+        required = {field.name for field in dataclasses.fields(member) if _is_required(field)}  # type: ignore[arg-type]
+        missing = sorted(required - values.keys())
+        if missing:
+            blanks = "".join(f", {key}: ..." for key in missing)
+            example = f"{{{cls.key}: {name}{blanks}}}"
+            raise StudyError(f"{name} needs {' and '.join(missing)}; write {example}")
+        if inspect.isabstract(member):
+            hooks = " and ".join(sorted(member.__abstractmethods__))
+            raise StudyError(f"{name} is not finished: it lacks {hooks}")
+
+    @classmethod
+    def _explain_unnamed(cls, spec: Any) -> str:
+        """Why a spec names no member, and what to write instead."""
+        family = cls.singular()
+        wrong_key = "kind" if cls.key == "name" else "name"
+        if isinstance(spec, Mapping) and isinstance(spec.get(wrong_key), str):
+            example = f"{{{cls.key}: {spec[wrong_key]}, ...}}"
+            return f"{family}: expected the word {cls.key} in place of {wrong_key}: {example}"
+        names = list(cls.known())
+        example = names[0] if names else "..."
+        remedy = f"known: {', '.join(names)}"
+        if callable(spec) or hasattr(spec, "forward"):  # a class, a function, a torch module
+            remedy = "name your own by import path, package.module:name"
         wanted = f"a {cls.key} or {{{cls.key}: {example}, settings}}"
-        by_hand = callable(spec) or hasattr(spec, "forward")  # a class, a function, a torch module
-        remedy = (
-            "name your own by import path, package.module:name"
-            if by_hand
-            else f"see tacit list {cls.family}"
-        )
-        return f"{cls.singular()}: expected {wanted}, got {shown(spec)}; {remedy}"
+        return f"{family}: expected {wanted}, got {shown(spec)}; {remedy}"
 
     def spec(self) -> dict[str, Any]:
         """The object as `{"name": ..., fields}`; `build` undoes it."""
         cls = type(self)
-        at_home = cls.home is None or cls.__module__.startswith(
-            cls.home
-        )  # a name is found again only there
-        known = at_home and cls.members.get(getattr(cls, "name", "")) is cls
-        name = cls.name if known else f"{cls.__module__}:{cls.__qualname__}"
-        return {cls.key: name} | {key: getattr(self, key) for key in field_types(cls)}
+        path = f"{cls.__module__}:{cls.__qualname__}"
+        name = cls.name if cls._is_found_by_name() else path
+        values = {key: getattr(self, key) for key in field_types(cls)}
+        return {cls.key: name, **values}
+
+    @classmethod
+    def _is_found_by_name(cls) -> bool:
+        """Whether its name alone leads to it in another process, which imports only `home`."""
+        at_home = cls.home is None or cls.__module__.startswith(cls.home)
+        return at_home and cls.members.get(getattr(cls, "name", "")) is cls
 
 
 def import_object(path: str) -> Any:
     """What `package.module:name` names."""
-    module, colon, name = path.partition(":")
-    if module.endswith(".py"):
-        raise StudyError(
-            f"cannot import {path!r}; write {module.removesuffix('.py')}:{name}, without .py"
-        )
-    if not (colon and module and name):
-        example = _dotted(path) or "expected package.module:name"
-        raise StudyError(f"cannot import {path!r}; {example}")
+    module, name = _divide_import_path(path)
     try:
-        return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+        value: Any = importlib.import_module(module)
+        for attribute in name.split("."):
+            value = getattr(value, attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise StudyError(
-            f"cannot import {path!r}: {summarise(error)}; expected package.module:name, importable from here"
-        ) from error
+        remedy = "expected package.module:name, importable from here"
+        raise StudyError(f"cannot import {path!r}: {summarise(error)}; {remedy}") from error
     except TacitError:
         raise
     except SyntaxError as error:
-        at = f"{Path(str(error.filename)).name}:{error.lineno}"
-        raise StudyError(f"cannot import {path!r}: {error.msg} ({at})") from error
+        line = f"{Path(str(error.filename)).name}:{error.lineno}"
+        raise StudyError(f"cannot import {path!r}: {error.msg} ({line})") from error
     except (Exception, SystemExit) as error:  # whatever the user's module raises
         raise StudyError(f"cannot import {path!r}: its module raised {summarise(error)}") from error
+    return value
 
 
-def _meant(name: str, known: Mapping[str, Any]) -> str | None:
-    """What a text that is no name was probably meant as."""
-    if name.endswith((".csv", ".tsv", ".parquet")):
-        return f"a file is {{name: table, path: {name}, target: column}}"
-    words = [word for word in re.split(r"[,\s]+", name) if word]
-    if len(words) > 1 and words[0] in known:
-        settings = ", ".join(word.replace("=", ": ") for word in words[1:])
-        return (
-            f"write [{', '.join(words)}]"
-            if words[1] in known
-            else f"write {{name: {words[0]}, {settings}}}"
-        )
-    return _dotted(name)
+def _divide_import_path(path: str) -> tuple[str, str]:
+    """The module and the name in `package.module:name`."""
+    module, _, name = path.partition(":")
+    if module.endswith(".py"):
+        without = module.removesuffix(".py")
+        raise StudyError(f"cannot import {path!r}; write {without}:{name}, without .py")
+    if not module or not name:
+        hint = _hint_at_colon(path) or "expected package.module:name"
+        raise StudyError(f"cannot import {path!r}; {hint}")
+    return module, name
 
 
-def _dotted(path: str) -> str | None:
+def _guess_meaning(text: str, names: Collection[str]) -> str | None:
+    """What was probably meant by a text that is no name, and how to write it."""
+    if text.endswith((".csv", ".tsv", ".parquet")):
+        return f"a file is {{name: table, path: {text}, target: column}}"
+    words = [word for word in re.split(r"[,\s]+", text) if word]
+    if len(words) < 2 or words[0] not in names:
+        return _hint_at_colon(text)
+    if words[1] in names:
+        return f"write [{', '.join(words)}]"
+    settings = ", ".join(word.replace("=", ": ") for word in words[1:])
+    return f"write {{name: {words[0]}, {settings}}}"
+
+
+def _hint_at_colon(path: str) -> str | None:
     """A hint for those who write a dot where an import path has a colon."""
-    module, dot, name = path.rpartition(".")
-    return (
-        f"an import path has a colon: {module}:{name}"
-        if dot and module and name and ":" not in path
-        else None
-    )
+    module, _, name = path.rpartition(".")
+    if not module or not name or ":" in path:
+        return None
+    return f"an import path has a colon: {module}:{name}"
 
 
 def import_folder(name: str) -> None:
     """Imports a module and, where it is a folder, every file in it."""
     module = importlib.import_module(name)
-    for found in pkgutil.iter_modules(getattr(module, "__path__", [])):
-        importlib.import_module(f"{name}.{found.name}")
+    for file in pkgutil.iter_modules(getattr(module, "__path__", [])):
+        importlib.import_module(f"{name}.{file.name}")
 
 
-def _required(field: dataclasses.Field[Any]) -> bool:
+def _is_required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING

@@ -1,7 +1,7 @@
-"""One seed, many independent generators, each found by name.
+"""One seed, many independent generators, each with a name.
 
-A generator's state is never stored: `generator(seed, "batches", client, round)` is a function of its name, so a
-resumed run, a deployed client and a simulated one draw the same numbers.
+A generator's state is never stored: `generator(seed, "batches", client, round)` is a function of
+its name, so a resumed run, a deployed client and a simulated one draw the same numbers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ def derive(seed: int, *name: str | int) -> int:
     >>> derive(0, "batches", 1) == derive(0, "batches", 1) != derive(0, "batches", 2)
     True
     """
-    text = repr((int(seed), *(part if isinstance(part, str) else int(part) for part in name)))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+    # NumPy's integers have another repr than Python's
+    words = [word if isinstance(word, str) else int(word) for word in name]
+    text = repr((int(seed), *words))
+    digest = hashlib.sha256(text.encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
 
 
 def generator(seed: int, *name: str | int) -> torch.Generator:

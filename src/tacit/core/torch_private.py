@@ -1,7 +1,7 @@
-"""The names of torch that are not public, in one place, each with a public way to do the same.
+"""The names of torch that are not public, all here, each with a public way to do the same.
 
-They are looked up when this module is imported. Where a later torch has dropped one, its lookup is None and the public
-way is taken: slower, and equal up to rounding.
+They are looked up when this module is imported. Where a later torch has dropped a name, its lookup
+is None and the public way is used: slower, and equal up to rounding.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ BATCH_NORM: Any = getattr(nn.modules.batchnorm, "_BatchNorm", None)
 DROPOUT: Any = getattr(nn.modules.dropout, "_DropoutNd", None)
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
 
-LATE = 1e30  # a step by which beta^t is 0 for any beta below 1
+LATE = 1e30  # a step so late that beta^t is 0 for any beta below 1
 BATCH_NORMS: tuple[type[nn.Module], ...] = (
     nn.BatchNorm1d,
     nn.BatchNorm2d,
     nn.BatchNorm3d,
     nn.SyncBatchNorm,
+    nn.LazyBatchNorm1d,
+    nn.LazyBatchNorm2d,
+    nn.LazyBatchNorm3d,
 )
-BATCH_NORMS += (nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d)
 DROPOUTS = (
     nn.Dropout,
     nn.Dropout1d,
@@ -47,13 +49,22 @@ def copy_each(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
         target.copy_(source)
 
 
-def run_backward(loss: Tensor, one: Tensor) -> None:
-    """What loss.backward() calls, without its checks: they take a tenth of a small model's step."""
+def run_backward(loss: Tensor, gradient: Tensor) -> None:
+    """What loss.backward(gradient) calls, without its checks.
+
+    They take a tenth of a small model's step.
+    """
     if ENGINE is None:
-        torch.autograd.backward((loss,), (one,))
+        torch.autograd.backward((loss,), (gradient,))
         return
     ENGINE.run_backward(
-        (loss,), (one,), False, False, (), allow_unreachable=True, accumulate_grad=True
+        (loss,),
+        (gradient,),
+        False,  # keep_graph
+        False,  # create_graph
+        (),  # inputs: all leaves
+        allow_unreachable=True,
+        accumulate_grad=True,
     )
 
 
@@ -66,9 +77,14 @@ def step_adam(
         v.lerp_(g * g, 1 - beta2)
         w.addcdiv_(m, v.sqrt().add_(eps), value=-lr)
         return
-    # torch's kernel for all of it. Told that this is a late step, it corrects no bias.
+    # torch's kernel does all of it. In a step as late as this it corrects no bias.
     FUSED_ADAM(
-        *([w], [g.contiguous()], [m], [v], [], [torch.full((), LATE)]),
+        [w],
+        [g.contiguous()],
+        [m],
+        [v],
+        [],  # the largest v so far, for amsgrad
+        [torch.full((), LATE)],
         lr=lr,
         beta1=beta1,
         beta2=beta2,
@@ -81,14 +97,18 @@ def step_adam(
 
 def is_batch_norm(module: nn.Module) -> bool:
     """Whether the module itself normalises by the statistics of a batch."""
-    return isinstance(module, BATCH_NORMS if BATCH_NORM is None else BATCH_NORM)
+    if BATCH_NORM is None:
+        return isinstance(module, BATCH_NORMS)
+    return isinstance(module, BATCH_NORM)
 
 
 def is_dropout(module: nn.Module) -> bool:
     """Whether the module itself drops numbers at random."""
-    return isinstance(module, DROPOUTS if DROPOUT is None else DROPOUT)
+    if DROPOUT is None:
+        return isinstance(module, DROPOUTS)
+    return isinstance(module, DROPOUT)
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether anything is hooked to the module itself; so it is said where torch keeps its hooks elsewhere."""
+    """Whether the module itself has hooks; True also where torch no longer has these lists."""
     return any(getattr(module, name, True) for name in HOOKS)

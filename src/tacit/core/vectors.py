@@ -1,7 +1,8 @@
 """A model as one flat row of numbers, and back.
 
-The row holds the trainable parameters, in the module's own order. Buffers (BatchNorm's statistics) are kept beside it,
-as contiguous copies: under `vmap`, a slice of a larger row silently loses its in-place updates.
+The row holds the trainable parameters, in the module's own order. Buffers (BatchNorm's statistics)
+are kept beside it, as contiguous copies: under `vmap`, a slice of a larger row silently loses its
+in-place updates.
 
 >>> module = torch.nn.Linear(2, 1)
 >>> layout = Layout.of(module)
@@ -31,17 +32,17 @@ class Layout:
 
     @classmethod
     def of(cls, module: nn.Module) -> Layout:
-        trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        kind = type(module).__name__
+        trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
         if not trainable:
-            raise StudyError(
-                f"{type(module).__name__} has no trainable parameter, so there is nothing to learn"
-            )
-        if odd := [name for name, p in trainable if p.dtype != trainable[0][1].dtype]:
-            raise StudyError(
-                f"the parameters of {type(module).__name__} must share one type; {odd[0]} differs"
-            )
-        names, shapes = tuple(name for name, _ in trainable), tuple(p.shape for _, p in trainable)
-        return cls(names, shapes, tuple(name for name, b in module.named_buffers() if b.numel()))
+            raise StudyError(f"{kind} has no trainable parameter, so there is nothing to learn")
+        dtypes = [p.dtype for p in trainable.values()]
+        for name, dtype in zip(trainable, dtypes, strict=True):
+            if dtype != dtypes[0]:
+                raise StudyError(f"the parameters of {kind} must share one type; {name} differs")
+        shapes = tuple(p.shape for p in trainable.values())
+        buffers = tuple(name for name, buffer in module.named_buffers() if buffer.numel())
+        return cls(tuple(trainable), shapes, buffers)
 
     @property
     def sizes(self) -> list[int]:
@@ -54,20 +55,24 @@ class Layout:
 
     def flatten(self, module: nn.Module) -> Tensor:
         """The module's parameters as a new (P,) row."""
-        return torch.cat([module.get_parameter(name).detach().reshape(-1) for name in self.names])
+        parameters = [p.detach().reshape(-1) for p in self.parameters(module)]
+        return torch.cat(parameters)
 
     def unflatten(self, row: Tensor) -> Rows:
         """The parameters by name, as views of the (P,) row."""
-        parts = zip(self.names, row.split_with_sizes(self.sizes), self.shapes, strict=True)
-        return {name: part.view(shape) for name, part, shape in parts}
+        slices = row.split_with_sizes(self.sizes)
+        parameters: Rows = {}
+        for name, values, shape in zip(self.names, slices, self.shapes, strict=True):
+            parameters[name] = values.view(shape)
+        return parameters
 
     def copy_buffers(self, module: nn.Module) -> Rows:
         """The module's buffers by name, as contiguous copies."""
-        found = dict(module.named_buffers())
-        return {
-            name: found[name].detach().clone(memory_format=torch.contiguous_format)
-            for name in self.buffers
-        }
+        buffers = dict(module.named_buffers())
+        copies: Rows = {}
+        for name in self.buffers:
+            copies[name] = buffers[name].detach().clone(memory_format=torch.contiguous_format)
+        return copies
 
     def parameters(self, module: nn.Module) -> list[Tensor]:
         """The module's trainable parameters, in the row's order."""
@@ -77,13 +82,13 @@ class Layout:
     def load(self, module: nn.Module, row: Tensor, buffers: Rows | None = None) -> None:
         """Copies a row, and buffers, into the module."""
         if row.shape != (self.size,):
-            raise ValueError(
-                f"expected a row of {self.size} parameters, got shape {tuple(row.shape)}"
-            )
-        copy_each(self.parameters(module), list(self.unflatten(row).values()))
-        found = dict(module.named_buffers())
+            shape = tuple(row.shape)
+            raise ValueError(f"expected a row of {self.size} parameters, got shape {shape}")
+        values = self.unflatten(row)
+        copy_each(self.parameters(module), list(values.values()))
+        targets = dict(module.named_buffers())
         for name, value in (buffers or {}).items():
-            found[name].copy_(value)
+            targets[name].copy_(value)
 
 
 def to_row(module: nn.Module) -> Tensor:
@@ -98,24 +103,38 @@ def from_row(row: Tensor, module: nn.Module) -> nn.Module:
 
 
 def pack(buffers: Rows) -> Rows:
-    """Buffers of K rows as message entries: `buffers` (K, B), to be averaged, and `counters` (K, C), to be copied."""
-    matrices = [_as_matrix(value).flatten(1) for value in buffers.values()]
-    floats = [value for value in matrices if value.is_floating_point()]
-    whole = [value.long() for value in matrices if not value.is_floating_point()]
-    entries = {"buffers": floats, "counters": whole}
-    return {name: torch.cat(parts, 1) for name, parts in entries.items() if parts}
+    """Buffers of K rows as message entries.
+
+    Those of floats become `buffers` (K, B), to be averaged; the others `counters` (K, C), to be
+    copied.
+    """
+    floats: list[Tensor] = []
+    counters: list[Tensor] = []
+    for value in buffers.values():
+        matrix = _as_matrix(value).flatten(1)
+        if matrix.is_floating_point():
+            floats.append(matrix)
+        else:
+            counters.append(matrix.long())
+    entries: Rows = {}
+    if floats:
+        entries["buffers"] = torch.cat(floats, 1)
+    if counters:
+        entries["counters"] = torch.cat(counters, 1)
+    return entries
 
 
 def unpack(entries: Rows, like: Rows) -> Rows:
     """Undoes `pack` for one row: entries (B,) and (C,) become buffers shaped as `like`'s."""
-    at = {"buffers": 0, "counters": 0}
-    found = {}
+    start = {"buffers": 0, "counters": 0}
+    buffers: Rows = {}
     for name, value in like.items():
         entry = "buffers" if value.is_floating_point() else "counters"
-        part = entries[entry][at[entry] : at[entry] + value.numel()]
-        at[entry] += value.numel()
-        found[name] = part.reshape(value.shape).to(value.dtype)
-    return found
+        end = start[entry] + value.numel()
+        flat = entries[entry][start[entry] : end]
+        start[entry] = end
+        buffers[name] = flat.reshape(value.shape).to(value.dtype)
+    return buffers
 
 
 def _as_matrix(value: Tensor) -> Tensor:

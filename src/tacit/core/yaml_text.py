@@ -1,4 +1,4 @@
-"""YAML in which no key comes twice, and complaints about it in one line."""
+"""YAML in which no key comes twice, and the parser's complaints in one line."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class _Loader(yaml.SafeLoader):
     """YAML lets the last of two equal keys win; here that is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: dict[str, int] = {}
+        lines: dict[str, int] = {}
         for key, _ in node.value:
             line = key.start_mark.line + 1
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise _DoubleKey(key.value, seen[key.value], line)
-            seen[str(key.value)] = line
+            if isinstance(key, yaml.ScalarNode) and key.value in lines:
+                raise _DoubleKey(key.value, lines[key.value], line)
+            lines[str(key.value)] = line
         return super().construct_mapping(node, deep)
 
 
@@ -28,7 +28,7 @@ class _DoubleKey(yaml.YAMLError):
 
 
 def parse(text: str) -> Any:
-    """YAML as plain values; a YAMLError says where it is none."""
+    """The values of a YAML text; a YAMLError says where it cannot be read."""
     return yaml.load(text, _Loader)  # a SafeLoader
 
 
@@ -36,12 +36,19 @@ def reason(error: Exception) -> str:
     """The parser's complaint in one line, with the line of the file that it is about."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return str(error)
+    problem = error.problem or error.context or "it cannot be read"
+    hint = _hint(problem)
+    if problem.startswith("but "):  # it goes on with the sentence of the context
+        problem = f"{error.context}, {problem}"
     mark = error.problem_mark or error.context_mark
-    said = error.problem or error.context or "it cannot be read"
-    hint = "; indent with spaces" if "'\\t'" in said else ""
-    if said.startswith("mapping values are not allowed"):
-        hint = "; quote a text that holds a colon, or check the indentation"
-    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    if said.startswith("but "):
-        said = f"{error.context}, {said}"
-    return f"{where}{said}{hint}"
+    if mark is None:
+        return f"{problem}{hint}"
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}{hint}"
+
+
+def _hint(problem: str) -> str:
+    if problem.startswith("mapping values are not allowed"):
+        return "; quote a text that holds a colon, or check the indentation"
+    if "'\\t'" in problem:
+        return "; indent with spaces"
+    return ""

@@ -1,4 +1,4 @@
-"""A data set in memory: what is learnt from, what is tested on, and what the numbers mean."""
+"""A data set in memory: its training samples, its test samples, and what the numbers mean."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from tacit.data.encoding import Encoding, Task
 
 CHECKED = 65_536  # samples at a time, since a check of all of them would hold the data twice
-GROUPS = 10  # of a regression's outcomes, for what divides samples by label
+GROUPS = 10  # of a regression's outcomes, for splits that divide samples by label
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Features as floats, and what to predict: labels from 0, or, in a regression, centred and scaled numbers."""
+    """Features as floats, and what to predict.
+
+    That is labels from 0 or, in a regression, centred and scaled numbers.
+    """
 
     name: str
     x: Tensor = field(repr=False)  # (n, ...)
@@ -34,45 +37,26 @@ class Dataset:
     test_y: Tensor = field(repr=False)
     labels: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()  # the features' names, where they have any
-    centre: Tensor | None = field(
-        default=None, repr=False
-    )  # what was subtracted from them, and then divided by
-    spread: Tensor | None = field(default=None, repr=False)
+    centre: Tensor | None = field(default=None, repr=False)  # was subtracted from the features,
+    spread: Tensor | None = field(default=None, repr=False)  # which were then divided by this
     task: Task = "classification"
-    target_centre: float = (
-        0.0  # what was subtracted from a regression's outcomes, and then divided by
-    )
-    target_spread: float = 1.0
-    owner: Tensor | None = field(
-        default=None, repr=False
-    )  # (n,), whose each training sample is, from 0
-    owners: tuple[str, ...] = ()  # their names
-    client: str | None = None  # the column that says so
+    target_centre: float = 0.0  # was subtracted from a regression's outcomes,
+    target_spread: float = 1.0  # which were then divided by this
+    owner: Tensor | None = field(default=None, repr=False)  # (n,), each training sample's, from 0
+    owners: tuple[str, ...] = ()  # the owners' names
+    client: str | None = None  # the column that names the owners
     encoding: Encoding | None = field(default=None, repr=False)  # how a table became x
-    frame: pd.DataFrame | None = field(
-        default=None, repr=False, compare=False
-    )  # its rows, training rows first
+    # the table's rows, training rows first
+    frame: pd.DataFrame | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for part, x, y in (("training", self.x, self.y), ("test", self.test_x, self.test_y)):
-            if y.dim() != 1 or not x.is_floating_point() or x.shape[1:] != self.x.shape[1:]:
-                shapes = f"x {x.dtype} {tuple(x.shape)}, y {tuple(y.shape)}"
-                raise DataError(
-                    f"{self.name}: expected float features of one shape and a row of labels, got {shapes}"
-                )
-            if len(x) != len(y) or not len(x):
-                raise DataError(
-                    f"{self.name}: expected as many labels as samples, got {len(y)} for {len(x)} ({part})"
-                )
-            (self._check_numbers if self.task == "regression" else self._check_labels)(part, y)
-            if not all(bool(torch.isfinite(some).all()) for some in x.split(CHECKED)):
-                raise DataError(
-                    f"{self.name}: the {part} features hold missing or infinite values; fill or drop them"
-                )
-        if self.owner is not None and (len(self.owner) != len(self.y) or not self.owners):
-            raise DataError(
-                f"{self.name}: expected an owner of every sample, got {len(self.owner)} for {len(self.y)}"
-            )
+        self._check_samples("training", self.x, self.y)
+        self._check_samples("test", self.test_x, self.test_y)
+        if self.owner is None:
+            return
+        if len(self.owner) != len(self.y) or not self.owners:
+            counts = f"{len(self.owner)} for {len(self.y)}"
+            raise DataError(f"{self.name}: expected an owner of every sample, got {counts}")
 
     @property
     def classes(self) -> int:
@@ -91,7 +75,10 @@ class Dataset:
 
     @cached_property
     def groups(self) -> Tensor:
-        """What splits divide by: the labels, or the tenth of all outcomes in which a regression's lies. # (n,)"""
+        """What splits divide by. # (n,)
+
+        That is the labels or, in a regression, the tenth of all outcomes that each outcome is in.
+        """
         return self._grouped[0]
 
     @cached_property
@@ -105,39 +92,58 @@ class Dataset:
             return self.y, self.labels
         y = self.y.double().numpy()
         edges = np.unique(np.quantile(y, np.arange(1, GROUPS) / GROUPS))
-        codes = np.unique(np.searchsorted(edges, y, side="right"), return_inverse=True)[1]
-        spans = [
-            y[codes == code] * self.target_spread + self.target_centre
-            for code in range(codes.max() + 1)
-        ]
-        return to_labels(codes), tuple(f"{span.min():.4g} to {span.max():.4g}" for span in spans)
+        sections = np.searchsorted(edges, y, side="right")
+        _, codes = np.unique(sections, return_inverse=True)  # without empty sections
+        names: list[str] = []
+        for code in range(codes.max() + 1):
+            outcomes = y[codes == code] * self.target_spread + self.target_centre
+            names.append(f"{outcomes.min():.4g} to {outcomes.max():.4g}")
+        return to_labels(codes), tuple(names)
 
     def fingerprint(self) -> str:
-        """Tells this data from any other."""
+        """A digest that tells this data from any other."""
         digest = hashlib.sha256(repr(self.labels).encode())
         if self.task == "regression":
             digest.update(repr((self.target_centre, self.target_spread)).encode())
-        owner = () if self.owner is None else (self.owner,)
-        for part in (self.x, self.y, self.test_x, self.test_y, *owner):
-            digest.update(repr(part.shape).encode())
-            digest.update(part.contiguous().numpy().data)
+        tensors = [self.x, self.y, self.test_x, self.test_y]
+        if self.owner is not None:
+            tensors.append(self.owner)
+        for tensor in tensors:
+            digest.update(repr(tensor.shape).encode())
+            digest.update(tensor.contiguous().numpy().data)
         return digest.hexdigest()
 
-    def _check_labels(self, part: str, y: Tensor) -> None:
-        if y.dtype != torch.int64 or y.min() < 0 or y.max() >= self.classes:
-            span = f"{y.min().item()} to {y.max().item()}"
-            raise DataError(
-                f"{self.name}: expected {part} labels from 0 to {self.classes - 1}, got {span}"
-            )
+    def _check_samples(self, subset: str, x: Tensor, y: Tensor) -> None:
+        is_shaped = x.shape[1:] == self.x.shape[1:] and y.dim() == 1
+        if not is_shaped or not x.is_floating_point():
+            shapes = f"x {x.dtype} {tuple(x.shape)}, y {tuple(y.shape)}"
+            wanted = "float features of one shape and a row of labels"
+            raise DataError(f"{self.name}: expected {wanted}, got {shapes}")
+        if len(x) != len(y) or not len(x):
+            counts = f"{len(y)} for {len(x)} ({subset})"
+            raise DataError(f"{self.name}: expected as many labels as samples, got {counts}")
+        if self.task == "regression":
+            self._check_numbers(subset, y)
+        else:
+            self._check_labels(subset, y)
+        for samples in x.split(CHECKED):
+            if not torch.isfinite(samples).all():
+                complaint = f"the {subset} features hold missing or infinite values"
+                raise DataError(f"{self.name}: {complaint}; fill or drop them")
 
-    def _check_numbers(self, part: str, y: Tensor) -> None:
+    def _check_labels(self, subset: str, y: Tensor) -> None:
+        if y.dtype != torch.int64 or y.min() < 0 or y.max() >= self.classes:
+            wanted = f"{subset} labels from 0 to {self.classes - 1}"
+            span = f"{y.min().item()} to {y.max().item()}"
+            raise DataError(f"{self.name}: expected {wanted}, got {span}")
+
+    def _check_numbers(self, subset: str, y: Tensor) -> None:
         if self.labels or y.dtype != self.x.dtype or not torch.isfinite(y).all():
             wanted = f"finite numbers of type {self.x.dtype}, as the features are, and no labels"
-            raise DataError(f"{self.name}: expected {wanted} to predict, got {y.dtype} ({part})")
-        if part == "test" and len(y.unique()) < 2:
-            raise DataError(
-                f"{self.name}: all test outcomes are equal, so R2 means nothing; use a larger test_share"
-            )
+            raise DataError(f"{self.name}: expected {wanted} to predict, got {y.dtype} ({subset})")
+        if subset == "test" and len(y.unique()) < 2:
+            complaint = "all test outcomes are equal, so R2 means nothing"
+            raise DataError(f"{self.name}: {complaint}; use a larger test_share")
 
 
 def to_labels(labels: NDArray[Any]) -> Tensor:

@@ -1,4 +1,4 @@
-"""The data sets: five that come with scikit-learn, three that are downloaded or read from a folder, and your own.
+"""The data sets: five of scikit-learn, three that are downloaded or read from a folder, your own.
 
 >>> data = Source.build("iris").load()
 >>> data.x.shape, data.test_x.shape, data.classes
@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -26,12 +26,15 @@ from tacit.data.dataset import Dataset as Dataset
 from tacit.data.dataset import to_labels
 from tacit.data.download import Remote, cache_folder, fetch
 from tacit.data.holdout import split_off_test
-from tacit.data.readers import read_cifar_batches, read_idx, read_image_parquet
+from tacit.data.readers import Pictures, read_cifar_batches, read_idx, read_image_parquet
 
 
 @dataclass(frozen=True)
 class Source(Registered, family="datasets", home="tacit.data"):
-    """Where a data set comes from. `load` reads it; `folder` is where the user keeps downloaded files."""
+    """Where a data set comes from.
+
+    `load` reads it; `folder` is where the user keeps downloaded files.
+    """
 
     @abstractmethod
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset: ...
@@ -39,18 +42,21 @@ class Source(Registered, family="datasets", home="tacit.data"):
 
 @dataclass(frozen=True)
 class Bundled(Source):
-    """A data set that comes with scikit-learn. A fifth of it, the same for every seed, is the test set."""
+    """A data set that comes with scikit-learn.
+
+    A fifth of it, the same for every seed, is the test set.
+    """
 
     loader: ClassVar[str]
 
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
         import sklearn.datasets
 
-        found = getattr(sklearn.datasets, self.loader)()
-        made = split_off_test(
-            self.name, found.data, found.target, [str(name) for name in found.target_names]
-        )
-        return replace(made, columns=tuple(map(str, found.feature_names)))
+        bunch = getattr(sklearn.datasets, self.loader)()
+        labels = [str(name) for name in bunch.target_names]
+        dataset = split_off_test(self.name, bunch.data, bunch.target, labels)
+        columns = tuple(str(name) for name in bunch.feature_names)
+        return replace(dataset, columns=columns)
 
 
 @dataclass(frozen=True)
@@ -83,24 +89,23 @@ class Digits(Bundled, name="digits"):
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
         from sklearn.datasets import load_digits
 
-        found = load_digits()
-        images = (found.images / 16)[:, None]
-        return split_off_test(
-            self.name, images, found.target, [str(k) for k in range(10)], standardise=False
-        )
+        bunch = load_digits()
+        images = (bunch.images / 16)[:, None]
+        labels = [str(digit) for digit in range(10)]
+        return split_off_test(self.name, images, bunch.target, labels, standardise=False)
 
 
 @dataclass(frozen=True)
 class Diabetes(Bundled, name="diabetes"):
-    """442 patients, 10 measurements; how far the disease went in a year, a number (Efron et al., 2004)."""
+    """442 patients, 10 measurements; how far the disease went in a year, a number
+    (Efron et al., 2004)."""
 
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
         from sklearn.datasets import load_diabetes
 
-        found = load_diabetes(scaled=False)
-        return replace(
-            split_off_test(self.name, found.data, found.target), columns=tuple(found.feature_names)
-        )
+        bunch = load_diabetes(scaled=False)
+        dataset = split_off_test(self.name, bunch.data, bunch.target)
+        return replace(dataset, columns=tuple(bunch.feature_names))
 
 
 @dataclass(frozen=True)
@@ -121,18 +126,24 @@ class Mnist(Source, name="mnist"):
     labels: ClassVar[tuple[str, ...]] = tuple(str(k) for k in range(10))
 
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
-        x, y, test_x, test_y = (
-            read_idx(self._file(name, folder, on_event), 3 if "images" in name else 1)
-            for name in self.checksums
-        )
-        images = [to_pixels(part[:, None], self.pixels) for part in (x, test_x)]
+        arrays: list[NDArray[np.uint8]] = []
+        for name in self.checksums:
+            path = self._file(name, folder, on_event)
+            arrays.append(read_idx(path, 3 if "images" in name else 1))
+        x, y, test_x, test_y = arrays
         return Dataset(
-            self.name, images[0], to_labels(y), images[1], to_labels(test_y), self.labels
+            self.name,
+            to_pixels(x[:, None], self.pixels),
+            to_labels(y),
+            to_pixels(test_x[:, None], self.pixels),
+            to_labels(test_y),
+            self.labels,
         )
 
     def _file(self, name: str, folder: Path | None, on_event: OnEvent) -> Path:
         remote = Remote(self.site + name, self.checksums[name])
-        return find_or_fetch(folder, self.name, [name, name.removesuffix(".gz")], remote, on_event)
+        names = [name, name.removesuffix(".gz")]
+        return find_or_fetch(folder, self.name, names, remote, on_event)
 
 
 @dataclass(frozen=True)
@@ -147,8 +158,16 @@ class FashionMnist(Mnist, name="fashion_mnist"):
         "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
     }
     labels: ClassVar[tuple[str, ...]] = (
-        *("t-shirt", "trousers", "pullover", "dress", "coat"),
-        *("sandal", "shirt", "sneaker", "bag", "boot"),
+        "t-shirt",
+        "trousers",
+        "pullover",
+        "dress",
+        "coat",
+        "sandal",
+        "shirt",
+        "sneaker",
+        "bag",
+        "boot",
     )
 
 
@@ -165,31 +184,51 @@ class Cifar10(Source, name="cifar10"):
         "md5:c58f30108f718f92721af3b95e74349a",
     )
     labels: ClassVar[tuple[str, ...]] = (
-        *("airplane", "automobile", "bird", "cat", "deer"),
-        *("dog", "frog", "horse", "ship", "truck"),
+        "airplane",
+        "automobile",
+        "bird",
+        "cat",
+        "deer",
+        "dog",
+        "frog",
+        "horse",
+        "ship",
+        "truck",
     )
 
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
-        (x, y), (test_x, test_y) = self._parquet(folder) or self._batches(folder, on_event)
-        images = [to_pixels(part, self.pixels) for part in (x, test_x)]
+        pictures = self._read_parquet(folder) or self._read_batches(folder, on_event)
+        (x, y), (test_x, test_y) = pictures
         return Dataset(
-            self.name, images[0], to_labels(y), images[1], to_labels(test_y), self.labels
+            self.name,
+            to_pixels(x, self.pixels),
+            to_labels(y),
+            to_pixels(test_x, self.pixels),
+            to_labels(test_y),
+            self.labels,
         )
 
-    def _parquet(self, folder: Path | None) -> Any:
-        files = [find_file(folder, self.name, [f"{part}.parquet"]) for part in ("train", "test")]
-        return [read_image_parquet(file) for file in files if file] if all(files) else None
+    def _read_parquet(self, folder: Path | None) -> tuple[Pictures, Pictures] | None:
+        """The training and the test set, where the folder holds both as parquet files."""
+        train = find_file(folder, self.name, ["train.parquet"])
+        test = find_file(folder, self.name, ["test.parquet"])
+        if train is None or test is None:
+            return None
+        return read_image_parquet(train), read_image_parquet(test)
 
-    def _batches(self, folder: Path | None, on_event: OnEvent) -> Any:
-        usual = ["cifar-10-batches-py", "cifar-10-python.tar.gz"]
-        path = find_or_fetch(folder, self.name, usual, self.remote, on_event)
-        parts = [f"data_batch_{k}" for k in range(1, 6)], ["test_batch"]
-        return [read_cifar_batches(path, names) for names in parts]
+    def _read_batches(self, folder: Path | None, on_event: OnEvent) -> tuple[Pictures, Pictures]:
+        """The training and the test set, from the file that the authors publish."""
+        names = ["cifar-10-batches-py", "cifar-10-python.tar.gz"]
+        path = find_or_fetch(folder, self.name, names, self.remote, on_event)
+        train = read_cifar_batches(path, [f"data_batch_{number}" for number in range(1, 6)])
+        test = read_cifar_batches(path, ["test_batch"])
+        return train, test
 
 
 @dataclass(frozen=True)
 class FunctionSource(Source, name="function"):
-    """Your own Python function, by import path: `package.module:function` returns a Dataset or (x, y) arrays.
+    """Your own Python function, by import path: `package.module:function` returns a Dataset or
+    (x, y) arrays.
 
     Where y holds floats, they are numbers to predict; anything else is classes.
     """
@@ -199,49 +238,58 @@ class FunctionSource(Source, name="function"):
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
         function = import_object(self.path)
         try:
-            made = function()
+            data = function()
         except Exception as error:  # whatever the user's code raises
             raise DataError(f"{self.path} failed: {type(error).__name__}: {error}") from error
-        if isinstance(made, Dataset):
-            return made
+        if isinstance(data, Dataset):
+            return data
         try:
-            x, y = (np.asarray(part) for part in made)
+            x, y = (np.asarray(array) for array in data)
         except (TypeError, ValueError):
-            raise DataError(
-                f"{self.path}: expected a Dataset or a pair of arrays (x, y), got {type(made).__name__}"
-            ) from None
+            wanted = "a Dataset or a pair of arrays (x, y)"
+            raise DataError(f"{self.path}: expected {wanted}, got {type(data).__name__}") from None
         return split_off_test(self.path, x, y, standardise=False)
 
 
-def data_folder(given: str | os.PathLike[str] | None = None) -> Path | None:
-    """The user's folder of data files: the one given, or TACIT_DATA."""
-    named = given or os.environ.get("TACIT_DATA")
-    if named and not Path(named).is_dir():
-        raise DataError(f"the data folder {named} does not exist; check --data or TACIT_DATA")
-    return Path(named) if named else None
+def data_folder(folder: str | os.PathLike[str] | None = None) -> Path | None:
+    """The user's folder of data files: this one, or else the one that TACIT_DATA names."""
+    name = folder or os.environ.get("TACIT_DATA")
+    if not name:
+        return None
+    path = Path(name)
+    if not path.is_dir():
+        remedy = "check data, or the environment variable TACIT_DATA"
+        raise DataError(f"the data folder {name} does not exist; {remedy}", parameters=("data",))
+    return path
 
 
 def find_file(folder: Path | None, dataset: str, names: Sequence[str]) -> Path | None:
     """The first of these files that lies in the folder or in its sub-folder for the data set."""
-    places = [] if folder is None else [folder / dataset, folder]
-    return next(
-        (place / name for place in places for name in names if (place / name).exists()), None
-    )
+    if folder is None:
+        return None
+    for directory in (folder / dataset, folder):
+        for name in names:
+            if (directory / name).exists():
+                return directory / name
+    return None
 
 
 def find_or_fetch(
     folder: Path | None, dataset: str, names: Sequence[str], remote: Remote, on_event: OnEvent
 ) -> Path:
     """A file of the user's folder or, where it is not there, from the cache or the network."""
-    if found := find_file(folder, dataset, names):
-        return found
+    path = find_file(folder, dataset, names)
+    if path is not None:
+        return path
     try:
         return fetch(remote, cache_folder() / dataset, on_event)
     except DataError as error:
         if folder is None:
             raise
+        files = " or ".join(names)
         raise DataError(
-            f"neither {folder} nor {folder / dataset} holds {' or '.join(names)}, and {error}"
+            f"neither {folder} nor {folder / dataset} holds {files}, and {error}",
+            parameters=error.parameters,
         ) from None
 
 
@@ -252,4 +300,6 @@ def to_pixels(images: NDArray[np.uint8], pixels: str = "unit") -> Tensor:
     tensor([-1.0000, -0.6000,  1.0000])
     """
     floats = torch.from_numpy(images.astype(np.float32)).div_(255)
-    return floats.sub_(0.5).mul_(2) if pixels == "signed" else floats
+    if pixels == "signed":
+        floats.sub_(0.5).mul_(2)
+    return floats

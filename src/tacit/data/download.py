@@ -1,4 +1,4 @@
-"""Downloads into a cache: checked against a checksum, with progress, and whole or not at all."""
+"""Downloads into a cache, with progress. A file is kept only if it has the expected checksum."""
 
 from __future__ import annotations
 
@@ -25,12 +25,18 @@ class Remote:
 
 def cache_folder() -> Path:
     """Where downloads are kept: TACIT_CACHE, or the user's cache folder."""
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tacit"
-    return Path(os.environ.get("TACIT_CACHE") or default)
+    chosen = os.environ.get("TACIT_CACHE")
+    if chosen:
+        return Path(chosen)
+    user_cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(user_cache) / "tacit"
 
 
 def fetch(remote: Remote, folder: Path, on_event: OnEvent = ignore) -> Path:
-    """The file's path in `folder`, downloaded if it is not there. A broken download leaves nothing behind."""
+    """The file's path in `folder`; the file is downloaded if it is not there.
+
+    A broken download leaves nothing behind.
+    """
     try:
         import pooch
     except ImportError:
@@ -38,15 +44,14 @@ def fetch(remote: Remote, folder: Path, on_event: OnEvent = ignore) -> Path:
             f"downloading {remote.file} needs pooch; run: pip install pooch"
         ) from None
     pooch.get_logger().setLevel(logging.ERROR)
+    bar = _DownloadBar(remote.file, on_event)
     try:
-        found = pooch.retrieve(
+        path = pooch.retrieve(
             remote.url,
             known_hash=remote.checksum,
             fname=remote.file,
             path=folder,
-            downloader=pooch.HTTPDownloader(
-                progressbar=_DownloadBar(remote.file, on_event), timeout=30
-            ),
+            downloader=pooch.HTTPDownloader(progressbar=bar, timeout=30),
         )
     except ValueError as error:
         if "hash" not in str(error).lower():
@@ -56,17 +61,21 @@ def fetch(remote: Remote, folder: Path, on_event: OnEvent = ignore) -> Path:
         ) from None
     except OSError as error:  # requests' errors are OSErrors too
         raise DataError(
-            f"cannot download {remote.url} ({type(error).__name__}); put the file into a folder and name it with"
-            " --data or TACIT_DATA"
+            f"cannot download {remote.url} ({type(error).__name__}); put the file into a folder,"
+            " and name that folder as data or in the environment variable TACIT_DATA",
+            parameters=("data",),
         ) from None
-    return Path(found)
+    return Path(path)
 
 
 class _DownloadBar:
-    """What pooch wants of a progress bar; it tells the listener."""
+    """A progress bar as pooch wants it, which passes on what it hears as events."""
 
     def __init__(self, file: str, on_event: OnEvent) -> None:
-        self.file, self.on_event, self.done, self.total = file, on_event, 0, 0
+        self.file = file
+        self.on_event = on_event
+        self.done = 0
+        self.total = 0
 
     def update(self, count: int) -> None:
         self.done += count

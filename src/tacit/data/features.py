@@ -1,6 +1,7 @@
 """The kinds of column that a table may have, and what each becomes: numbers, categories and dates.
 
-A column is fitted on the training rows and applied to any: what it learnt there (a median, the levels) is all it knows.
+A column is fitted on the training rows and applied to any rows: what it learnt from the training
+rows (a median, the levels) is all it uses.
 
 >>> import pandas as pd
 >>> region = Category.fit("region", pd.Series(["north", "south", "north"]))
@@ -30,7 +31,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Number:
-    """One number: gaps get the median, then it is centred and divided by its deviation; gaps are marked beside it."""
+    """One number: gaps get the median, then it is centred and divided by its deviation.
+
+    If the training rows have gaps, a feature of its own marks them.
+    """
 
     name: str
     fill: float
@@ -41,11 +45,12 @@ class Number:
 
     @classmethod
     def fit(cls, name: str, values: pd.Series[Any]) -> Number:
-        return cls(name, **_moments(name, as_numbers(name, values)))
+        numbers = as_numbers(name, values)
+        return cls(name, **_moments(name, numbers))
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (self.name, *_mark(self))
+        return (self.name, *_gap_names(self))
 
     @property
     def becomes(self) -> str:
@@ -53,17 +58,20 @@ class Number:
 
     @property
     def missing(self) -> str:
-        return _filled(self.gaps, f"{self.fill:.4g}")
+        return _describe_filled(self.gaps, f"{self.fill:.4g}")
 
     def apply(self, values: pd.Series[Any]) -> Floats:
         """The rows' features. # (n,) -> (n, features)"""
         numbers = as_numbers(self.name, values)
-        return np.stack([_scaled(self, numbers), *_marks(self, numbers)], 1)
+        return np.stack([_scaled(self, numbers), *_gap_marks(self, numbers)], 1)
 
 
 @dataclass(frozen=True)
 class Date:
-    """Days since 1970, filled and scaled as a number, and the time of year on a circle; a gap has no time of year."""
+    """Days since 1970, filled and scaled as a number, and the time of year on a circle.
+
+    A gap has no time of year.
+    """
 
     name: str
     fill: float
@@ -75,7 +83,8 @@ class Date:
 
     @classmethod
     def fit(cls, name: str, values: pd.Series[Any], format: str | None = None) -> Date:
-        return cls(name, **_moments(name, as_days(name, values, format)[0]), format=format)
+        days, _ = as_days(name, values, format)
+        return cls(name, **_moments(name, days), format=format)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -83,7 +92,7 @@ class Date:
             self.name,
             f"{self.name}, sine of the year",
             f"{self.name}, cosine of the year",
-            *_mark(self),
+            *_gap_names(self),
         )
 
     @property
@@ -92,21 +101,24 @@ class Date:
 
     @property
     def missing(self) -> str:
-        return _filled(self.gaps, f"{pd.Timestamp(0) + pd.Timedelta(days=self.fill):%Y-%m-%d}")
+        fill = pd.Timestamp(0) + pd.Timedelta(days=self.fill)
+        return _describe_filled(self.gaps, f"{fill:%Y-%m-%d}")
 
     def apply(self, values: pd.Series[Any]) -> Floats:
         """The rows' features. # (n,) -> (n, features)"""
         days, angle = as_days(self.name, values, self.format)
-        seasons = [np.nan_to_num(turn(angle)) for turn in (np.sin, np.cos)]
-        return np.stack([_scaled(self, days), *seasons, *_marks(self, days)], 1)
+        sine = np.nan_to_num(np.sin(angle))
+        cosine = np.nan_to_num(np.cos(angle))
+        return np.stack([_scaled(self, days), sine, cosine, *_gap_marks(self, days)], 1)
 
 
 @dataclass(frozen=True)
 class Category:
-    """A feature per level, the most frequent first; gaps are a level of their own where the training rows have any.
+    """A feature per level, the most frequent first; the rarest levels share the feature `other`.
 
-    What is none of the levels is `other`: a feature of its own where the training rows have rarer levels than those
-    kept, and zero in all features where they have none, since nothing could be learnt for it.
+    Gaps are a level of their own if the training rows have any. A text that is none of the levels
+    counts as `other`. Where the training rows have no rare levels, there is no feature `other`, and
+    such a text is zero in all features, since nothing could be learnt for it.
     """
 
     name: str
@@ -118,43 +130,51 @@ class Category:
     @classmethod
     def fit(cls, name: str, values: pd.Series[Any]) -> Category:
         texts = as_text(values)
+        gaps = texts.count(None)
         counts = Counter(text for text in texts if text is not None)
         ordered = sorted(counts, key=lambda level: (-counts[level], level))
         _refuse_empty(name, len(ordered))
         rare = max(0, len(ordered) - MAX_LEVELS)
-        return cls(name, tuple(ordered[:MAX_LEVELS]), sum(text is None for text in texts), rare)
+        return cls(name, tuple(ordered[:MAX_LEVELS]), gaps, rare)
 
     @property
     def names(self) -> tuple[str, ...]:
-        other = (f"{self.name} = other",) if self.rare else ()
-        return (*(f"{self.name} = {level}" for level in self.levels), *other, *_mark(self))
+        names = [f"{self.name} = {level}" for level in self.levels]
+        if self.rare:
+            names.append(f"{self.name} = other")
+        return (*names, *_gap_names(self))
 
     @property
     def becomes(self) -> str:
         shown = ", ".join(self.levels[:SHOWN_LEVELS])
         more = len(self.levels) - SHOWN_LEVELS
-        shown += f" and {more} more" if more > 0 else ""
-        other = f"; {self.rare} rarer ones are other" if self.rare else ""
-        return (
-            f"one of {len(self.levels)} levels: {shown}{other}"
-            if len(self.levels) > 1
-            else f"always {shown}"
-        )
+        if more > 0:
+            shown += f" and {more} more"
+        if len(self.levels) < 2:
+            return f"always {shown}"
+        text = f"one of {len(self.levels)} levels: {shown}"
+        if self.rare:
+            text += f"; {self.rare} rarer ones are other"
+        return text
 
     @property
     def missing(self) -> str:
-        return f"{_gaps(self.gaps)}, taken as one more level" if self.gaps else "none"
+        if not self.gaps:
+            return "none"
+        return f"{_count_gaps(self.gaps)}, taken as one more level"
 
     def apply(self, values: pd.Series[Any]) -> Floats:
         """The rows' features. # (n,) -> (n, features)"""
-        places: dict[str | None, int] = {level: place for place, level in enumerate(self.levels)}
-        nowhere = len(self.names)
-        other = len(self.levels) if self.rare else nowhere
-        places[None] = len(self.names) - 1 if self.gaps else other
-        features: Floats = np.eye(nowhere + 1)[
-            [places.get(text, other) for text in as_text(values)]
-        ]
-        return features[:, :nowhere]
+        features = len(self.names)
+        nowhere = features  # a position that is cut off at the end
+        other_position = len(self.levels) if self.rare else nowhere
+        positions: dict[str | None, int] = {
+            level: position for position, level in enumerate(self.levels)
+        }
+        positions[None] = features - 1 if self.gaps else other_position
+        rows = [positions.get(text, other_position) for text in as_text(values)]
+        one_hot: Floats = np.eye(features + 1)[rows]
+        return one_hot[:, :features]
 
 
 Column = Number | Category | Date
@@ -162,9 +182,15 @@ KINDS: dict[str, type[Column]] = {kind.kind: kind for kind in (Number, Category,
 
 
 def as_text(values: pd.Series[Any]) -> list[str | None]:
-    """Each value as a text without spaces around it, None where it is missing; 2 and 2.0 are the same text."""
-    codes, kinds = pd.factorize(values)
-    texts = [None if (text := _text(kind)) in MISSING else text for kind in kinds]
+    """Each value as a text without spaces around it, or None where it is missing.
+
+    2 and 2.0 are the same text.
+    """
+    codes, distinct = pd.factorize(values)
+    texts: list[str | None] = []
+    for value in distinct:
+        text = _text(value)
+        texts.append(None if text in MISSING else text)
     return [texts[code] if code >= 0 else None for code in codes]
 
 
@@ -173,50 +199,60 @@ def as_numbers(name: str, values: pd.Series[Any]) -> Floats:
     if values.dtype.kind in "biuf":
         numbers = values.to_numpy(np.float64, na_value=np.nan)
     else:
-        texts = as_text(values)
-        words = pd.Series(
-            [{"True": "1", "False": "0"}.get(text or "", text) for text in texts], dtype=object
-        )
-        numbers = pd.to_numeric(words, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-        _refuse_odd(name, texts, numbers, "a number")
+        numbers = _parse_numbers(name, as_text(values))
     if np.isinf(numbers).any():
-        raise DataError(f"infinite values in {name}; mend them, or list it under drop")
+        raise DataError(f"infinite values in {name}; fix them, or list it under drop")
+    return numbers
+
+
+def _parse_numbers(name: str, texts: list[str | None]) -> Floats:
+    booleans = {"True": "1", "False": "0"}
+    digits = [booleans.get(text or "", text) for text in texts]
+    parsed = pd.to_numeric(pd.Series(digits, dtype=object), errors="coerce")
+    numbers: Floats = parsed.to_numpy(np.float64, na_value=np.nan)
+    _refuse_unreadable(name, texts, numbers, "a number")
     return numbers
 
 
 def as_days(name: str, values: pd.Series[Any], format: str | None) -> tuple[Floats, Floats]:
     """Days since 1970 and the angle of the day in its year, NaN where dates are missing."""
-    dated = values.dtype.kind == "M"
-    texts = [] if dated else as_text(values)
-    stated: Any = (
-        {"utc": True} if dated else {"utc": True, "format": format or "ISO8601", "errors": "coerce"}
-    )
+    texts: list[str | None] = []  # empty for dates that pandas has read already
     try:
-        read = pd.to_datetime(values if dated else pd.Series(texts, dtype=object), **stated)
-        moments = read.dt.tz_localize(None)
-        days: Floats = ((moments - pd.Timestamp(0)) / pd.Timedelta(days=1)).to_numpy(np.float64)  # type: ignore[assignment]
+        if values.dtype.kind == "M":
+            dates = pd.to_datetime(values, utc=True)
+        else:
+            texts = as_text(values)
+            dates = _parse_dates(texts, format or "ISO8601")
+        moments = dates.dt.tz_localize(None)
+        since = (moments - pd.Timestamp(0)) / pd.Timedelta(days=1)
+        days: Floats = since.to_numpy(np.float64)  # type: ignore[assignment]
     except (pd.errors.OutOfBoundsDatetime, pd.errors.OutOfBoundsTimedelta, OverflowError):
         raise DataError(
             f"column {name} holds dates too far away, such as the year 9999; leave such cells empty"
         ) from None
-    _refuse_odd(
-        name, texts, days, f"a date of the form {format}" if format else "a date such as 2026-01-31"
-    )
-    place: Any = moments.dt.day_of_year.to_numpy(np.float64, na_value=np.nan)
-    return days, 2 * math.pi * place / DAYS_A_YEAR
+    wanted = f"a date of the form {format}" if format else "a date such as 2026-01-31"
+    _refuse_unreadable(name, texts, days, wanted)
+    day_of_year: Any = moments.dt.day_of_year.to_numpy(np.float64, na_value=np.nan)
+    return days, 2 * math.pi * day_of_year / DAYS_A_YEAR
+
+
+def _parse_dates(texts: list[str | None], format: str) -> pd.Series[Any]:
+    return pd.to_datetime(pd.Series(texts, dtype=object), utc=True, format=format, errors="coerce")
 
 
 def _text(value: Any) -> str:
-    whole = isinstance(value, float | np.floating) and float(value).is_integer()
-    return str(int(value)) if whole else str(value).strip()
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value).strip()
 
 
-def _refuse_odd(name: str, texts: list[str | None], found: Floats, wanted: str) -> None:
-    """A value that is there, but could not be read."""
-    for text, value in zip(texts, found, strict=False):  # dates that come as such have no texts
-        if text is not None and math.isnan(value):
+def _refuse_unreadable(name: str, texts: list[str | None], numbers: Floats, wanted: str) -> None:
+    """Refuses a column with a text that did not become a number."""
+    for text, number in zip(texts, numbers, strict=False):  # there may be no texts
+        if text is not None and math.isnan(number):
             raise DataError(
-                f"column {name}: expected {wanted}, got {text!r}; mend it, or list the column under drop"
+                f"column {name}: expected {wanted}, got {text!r};"
+                " fix it, or list the column under drop"
             )
 
 
@@ -226,26 +262,25 @@ def _refuse_empty(name: str, values: int) -> None:
 
 
 def _moments(name: str, numbers: Floats) -> dict[str, Any]:
-    """What a number or a date learns from the training rows; centre and spread are those after gaps are filled."""
+    """What a number or a date learns from the training rows.
+
+    Centre and spread are computed after the gaps are filled.
+    """
     gaps = np.isnan(numbers)
     _refuse_empty(name, int((~gaps).sum()))
     fill = float(np.median(numbers[~gaps]))
     filled = np.where(gaps, fill, numbers)
     with np.errstate(over="ignore", invalid="ignore"):
-        centre, spread = float(filled.mean()), float(filled.std())
+        centre = float(filled.mean())
+        spread = float(filled.std())
     if not (math.isfinite(centre) and math.isfinite(spread)):
         raise DataError(
-            f"column {name} holds numbers that are too large; mend them, or list it under drop"
+            f"column {name} holds numbers that are too large; fix them, or list it under drop"
         )
-    constant = spread <= 1e-12 * max(
-        abs(centre), 1e-300
-    )  # what rounding leaves of a spread of zero
-    return {
-        "fill": fill,
-        "centre": centre,
-        "spread": 1.0 if constant else spread,
-        "gaps": int(gaps.sum()),
-    }
+    rounding = 1e-12 * max(abs(centre), 1e-300)
+    if spread <= rounding:  # all numbers are equal
+        spread = 1.0
+    return {"fill": fill, "centre": centre, "spread": spread, "gaps": int(gaps.sum())}
 
 
 def _scaled(column: Number | Date, numbers: Floats) -> Floats:
@@ -253,19 +288,21 @@ def _scaled(column: Number | Date, numbers: Floats) -> Floats:
     return (filled - column.centre) / column.spread
 
 
-def _mark(column: Column) -> tuple[str, ...]:
+def _gap_names(column: Column) -> tuple[str, ...]:
+    """The name of the feature that marks gaps, if the column has one."""
     return (f"{column.name} is missing",) if column.gaps else ()
 
 
-def _marks(column: Number | Date, numbers: Floats) -> list[Floats]:
+def _gap_marks(column: Number | Date, numbers: Floats) -> list[Floats]:
+    """The feature that marks gaps, if the column has one."""
     return [np.isnan(numbers).astype(np.float64)] if column.gaps else []
 
 
-def _gaps(count: int) -> str:
-    return f"{count} gap{'s' if count != 1 else ''}"
+def _count_gaps(count: int) -> str:
+    return "1 gap" if count == 1 else f"{count} gaps"
 
 
-def _filled(gaps: int, value: str) -> str:
-    return (
-        f"{_gaps(gaps)} filled with {value}, and marked in a feature of its own" if gaps else "none"
-    )
+def _describe_filled(gaps: int, value: str) -> str:
+    if not gaps:
+        return "none"
+    return f"{_count_gaps(gaps)} filled with {value}, and marked in a feature of its own"

@@ -1,4 +1,7 @@
-"""Which rows are kept to test on: the same whatever the study's seed, so that seeds can be compared."""
+"""The rows that are held out to test on.
+
+They are the same whatever the study's seed, so that seeds can be compared.
+"""
 
 from __future__ import annotations
 
@@ -24,39 +27,55 @@ def hold_out(
     codes: NDArray[Any] | None = None,
     owner: NDArray[Any] | None = None,
 ) -> tuple[Index, Index]:
-    """(train, test): a share of every class, or of all rows where there are no classes; no owner is left without."""
+    """(train, test): a share of every class or, where there are no classes, of all rows.
+
+    Every owner keeps a row to train on.
+    """
     if not 0 < share < 1:
         raise DataError(f"{name}: expected a test share above 0 and below 1, got {share}")
     if rows < 3:
         raise DataError(
             f"{name}: expected three rows or more, to learn from and to test on, got {rows}"
         )
-    rng = np.random.default_rng(TEST_SEED)
     groups = np.zeros(rows, int) if codes is None else codes
-    shuffled = [rng.permutation(np.flatnonzero(groups == code)) for code in range(groups.max() + 1)]
-    fewest = 1 if codes is not None else 2  # of two outcomes at least can a variance be told
-    taken = [
-        group[: min(max(fewest, round(share * len(group))), len(group) - 1)] for group in shuffled
-    ]
-    test = np.sort(np.concatenate(taken))
+    fewest = 2 if codes is None else 1  # the variance of outcomes needs two
+    test = _draw_test(groups, share, fewest)
     train = np.setdiff1d(np.arange(rows), test)
-    if owner is not None:  # one whose rows would all be tests keeps them
+    if owner is not None:  # an owner all of whose rows would be tests keeps them to train on
         test = test[np.isin(owner[test], owner[train])]
         train = np.setdiff1d(np.arange(rows), test)
     return train, test
 
 
+def _draw_test(groups: NDArray[Any], share: float, fewest: int) -> Index:
+    """A share of the rows of every group, but not all of them, in ascending order."""
+    rng = np.random.default_rng(TEST_SEED)
+    drawn: list[Index] = []
+    for group in range(groups.max() + 1):
+        shuffled = rng.permutation(np.flatnonzero(groups == group))
+        count = max(fewest, round(share * len(shuffled)))
+        count = min(count, len(shuffled) - 1)
+        drawn.append(shuffled[:count])
+    return np.sort(np.concatenate(drawn))
+
+
 def encode_labels(name: str, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The classes in order and each row's place among them; each class needs a row to learn from and one to test on."""
+    """The classes in order, and each row's position among them.
+
+    Each class needs a row to learn from and one to test on.
+    """
     classes, codes, sizes = np.unique(y, return_inverse=True, return_counts=True)
     if len(classes) < 2:
         raise DataError(f"{name}: expected two classes or more, got {classes.tolist()}")
     if sizes.min() < 2:
-        lonely = f"class {classes[sizes.argmin()]!s} has one sample and needs two, to learn from and to test on"
-        number = (
-            "; if it is a measurement, set task: regression" if len(classes) > len(y) / 4 else ""
+        lonely = classes[sizes.argmin()]
+        hint = ""
+        if len(classes) > len(y) / 4:
+            hint = "; if it is a measurement, set task: regression"
+        raise DataError(
+            f"{name}: class {lonely!s} has one sample and needs two,"
+            f" to learn from and to test on{hint}"
         )
-        raise DataError(f"{name}: {lonely}{number}")
     return classes, codes
 
 
@@ -69,53 +88,56 @@ def split_off_test(
     share: float = 0.2,
     standardise: bool = True,
 ) -> Dataset:
-    """A Dataset from arrays: a share becomes the test set; standardising uses the training set's moments.
+    """A Dataset from arrays: a share becomes the test set.
 
-    Where y holds floats and no labels are given, it is a regression.
+    Features are standardised by the training set's moments. Where y holds floats and there are no
+    labels, it is a regression.
     """
-    if len(x) != len(y) or y.ndim != 1 or x.ndim < 2 or x.dtype.kind not in "biuf":
-        raise DataError(
-            f"{name}: expected numbers, one row per sample, and as many labels; got x {x.dtype} {x.shape}, y {y.shape}"
-        )
-    regression = y.dtype.kind == "f" and labels is None
-    classes, codes = (None, None) if regression else encode_labels(name, y)
-    train, test = hold_out(name, len(y), share, codes=codes)
-    with np.errstate(
-        over="ignore"
-    ):  # what is too large becomes infinite, and is refused by the Dataset
+    _check_arrays(name, x, y)
+    details: dict[str, Any] = {}
+    if y.dtype.kind == "f" and labels is None:
+        train, test = hold_out(name, len(y), share)
+        outcomes, scale = standardise_target(name, y, train)
+        details |= {"task": "regression", **scale}
+    else:
+        classes, codes = encode_labels(name, y)
+        train, test = hold_out(name, len(y), share, codes=codes)
+        outcomes = to_labels(codes)
+        details["labels"] = tuple(labels or [str(label) for label in classes])
+    with np.errstate(over="ignore"):  # the Dataset refuses numbers that become infinite here
         features = np.asarray(x, dtype=np.float32)
-    about: dict[str, Any] = {}
     if standardise:
         centre, spread = moments(features[train])
         features = (features - centre) / spread
-        about |= {"centre": torch.from_numpy(centre), "spread": torch.from_numpy(spread)}
-    if codes is None or classes is None:
-        outcomes, scale = standardise_target(name, y, train)
-        about |= {"task": "regression", **scale}
-    else:
-        outcomes, about["labels"] = (
-            to_labels(codes),
-            tuple(labels or [str(label) for label in classes]),
-        )
+        details |= {"centre": torch.from_numpy(centre), "spread": torch.from_numpy(spread)}
     samples = torch.from_numpy(features)
-    return Dataset(name, samples[train], outcomes[train], samples[test], outcomes[test], **about)
+    return Dataset(name, samples[train], outcomes[train], samples[test], outcomes[test], **details)
+
+
+def _check_arrays(name: str, x: NDArray[Any], y: NDArray[Any]) -> None:
+    is_shaped = len(x) == len(y) and y.ndim == 1 and x.ndim >= 2
+    if not is_shaped or x.dtype.kind not in "biuf":
+        shapes = f"x {x.dtype} {x.shape}, y {y.shape}"
+        wanted = "numbers, one row per sample, and as many labels"
+        raise DataError(f"{name}: expected {wanted}; got {shapes}")
 
 
 def standardise_target(
     name: str, y: NDArray[Any], train: Index
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """A regression's outcomes in units of the training rows' deviation, and what undoes it."""
+    """A regression's outcomes, standardised by the training rows, and the numbers that undo it."""
     values = y.astype(np.float64)
     if not np.isfinite(values).all():
         raise DataError(
-            f"{name}: the outcomes hold missing or infinite numbers; mend or drop these rows"
+            f"{name}: the outcomes hold missing or infinite numbers; fix or drop these rows"
         )
     centre, spread = (float(moment) for moment in moments(values[train]))
-    scale = {"target_centre": centre, "target_spread": spread}
-    return torch.from_numpy(((values - centre) / spread).astype(np.float32)), scale
+    standardised = ((values - centre) / spread).astype(np.float32)
+    return torch.from_numpy(standardised), {"target_centre": centre, "target_spread": spread}
 
 
 def moments(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Mean and deviation of the rows; a deviation of zero counts as one."""
-    spread = values.std(0)
-    return values.mean(0), np.where(spread > 0, spread, 1).astype(values.dtype)
+    deviation = values.std(0)
+    spread = np.where(deviation > 0, deviation, 1)
+    return values.mean(0), spread.astype(values.dtype)

@@ -1,4 +1,7 @@
-"""Divides a data set among clients: the server's sample first, then the split, then each client's local test."""
+"""Divides a data set among clients.
+
+The server's sample comes first, then the split, then each client's local test.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ class Partition:
     """Who holds which samples of the training set."""
 
     train: Shards[Index]
-    test: Shards[Index]  # each client's own
+    test: Shards[Index]  # each client's local test
     server: Index  # set aside before the split
     noise: NDArray[np.float64]  # standard deviation per client
-    names: tuple[str, ...] = ()  # the clients', as the data have them, or their numbers
+    names: tuple[str, ...] = ()  # of the clients: as in the data, or their numbers
 
 
 def divide(
@@ -38,62 +41,83 @@ def divide(
     server_samples: int = 0,
     local_test: float = 0.1,
 ) -> Partition:
-    """Applies a split. Each client keeps a share `local_test` of its samples for itself, to test on.
+    """Applies a split. Each client keeps a share `local_test` of its samples to test on.
 
-    `owner` says whose each sample is, for a split that divides by owners; `owners` are their names in this `column`.
+    `owner` has each sample's owner as a number, for a split that divides by owners; `owners` are
+    their names, from this `column` of the data.
     """
-    keys = labels if split.by == "labels" else _checked_owner(owner, owners, column, split, clients)
+    keys = labels
+    names = tuple(str(client) for client in range(clients))
+    if split.by == "owners":
+        keys = _require_owner(owner, split)
+        _check_owner_count(owners, column, clients)
+        names = owners
     if not 0 <= server_samples < len(labels):
-        raise DataError(
-            f"server_samples: expected less than the {len(labels)} samples there are, got {server_samples}"
-        )
+        wanted = f"less than the {len(labels)} samples there are"
+        raise DataError(f"server_samples: expected {wanted}, got {server_samples}")
     order = numpy_generator(seed, "server sample").permutation(len(labels))
-    server, rest = np.sort(order[:server_samples]), np.sort(order[server_samples:])
-    parts = (rest[part] for part in split(keys[rest], clients, numpy_generator(seed, "split")))
-    pairs = [
-        _set_aside(part, local_test, numpy_generator(seed, "local test", k))
-        for k, part in enumerate(parts)
-    ]
-    train, test = (Shards.of(side) for side in zip(*pairs, strict=True))
-    names = owners if split.by == "owners" else tuple(str(client) for client in range(clients))
+    server = np.sort(order[:server_samples])
+    rest = np.sort(order[server_samples:])
+    positions = split(keys[rest], clients, numpy_generator(seed, "split"))
+    shards = [rest[position] for position in positions]
+    train, test = _set_tests_aside(shards, local_test, seed)
     return Partition(train, test, server, split.noise(clients), names)
 
 
-def _checked_owner(
-    owner: NDArray[np.int64] | None,
-    owners: tuple[str, ...],
-    column: str | None,
-    split: Split,
-    clients: int,
-) -> NDArray[np.int64]:
-    """Whose each sample is, if the data say so and name as many clients as the study has."""
+def _require_owner(owner: NDArray[np.int64] | None, split: Split) -> NDArray[np.int64]:
     if owner is None:
-        wanted = "dataset: {name: table, ..., client: hospital}"
         raise DataError(
-            f"{split.name} needs data that say whose each row is; name that column, such as {wanted}"
+            f"{split.name} needs data that name each row's client; name the column that does, such"
+            " as dataset: {name: table, ..., client: hospital}"
         )
-    if len(owners) != clients:
-        where = f"the column {column} names" if column else "the data name"
-        raise DataError(f"{where} {len(owners)} clients; set clients: {len(owners)}")
     return owner
 
 
+def _check_owner_count(owners: tuple[str, ...], column: str | None, clients: int) -> None:
+    """Refuses data that name another number of clients than the study has."""
+    if len(owners) != clients:
+        where = f"the column {column} names" if column else "the data name"
+        raise DataError(f"{where} {len(owners)} clients; set clients: {len(owners)}")
+
+
 def add_noise(x: Tensor, partition: Partition, seed: int) -> Tensor:
-    """The features as the clients see them: a copy of x with each client's noise, or x itself where there is none."""
+    """The features as the clients see them.
+
+    A copy of x with each client's noise or, if no client has any, x itself.
+    """
     if not partition.noise.any():
         return x
     noisy = x.clone()
-    for k, level in enumerate(partition.noise):
-        rows = torch.from_numpy(np.concatenate([partition.train[k], partition.test[k]]))
-        drawn = torch.randn(
-            len(rows), *x.shape[1:], generator=generator(seed, "feature noise", k), dtype=x.dtype
-        )
-        noisy[rows] += float(level) * drawn
+    for client, level in enumerate(partition.noise):
+        samples = np.concatenate([partition.train[client], partition.test[client]])
+        rows = torch.from_numpy(samples)
+        source = generator(seed, "feature noise", client)
+        draws = torch.randn(len(rows), *x.shape[1:], generator=source, dtype=x.dtype)
+        noisy[rows] += float(level) * draws
     return noisy
 
 
-def _set_aside(part: Index, share: float, rng: np.random.Generator) -> tuple[Index, Index]:
-    """(train, test); whoever has two samples or more keeps at least one of each, if it tests at all."""
-    count = min(max(round(len(part) * share), int(share > 0)), len(part) - 1)
-    shuffled = rng.permutation(part)
+def _set_tests_aside(
+    shards: list[Index], share: float, seed: int
+) -> tuple[Shards[Index], Shards[Index]]:
+    """(train, test) of all clients."""
+    train: list[Index] = []
+    test: list[Index] = []
+    for client, shard in enumerate(shards):
+        rng = numpy_generator(seed, "local test", client)
+        client_train, client_test = _set_aside(shard, share, rng)
+        train.append(client_train)
+        test.append(client_test)
+    return Shards.of(train), Shards.of(test)
+
+
+def _set_aside(shard: Index, share: float, rng: np.random.Generator) -> tuple[Index, Index]:
+    """(train, test) of one client.
+
+    A client with two samples or more keeps at least one of each, unless the share is 0.
+    """
+    fewest = 1 if share > 0 else 0
+    count = max(round(len(shard) * share), fewest)
+    count = min(count, len(shard) - 1)
+    shuffled = rng.permutation(shard)
     return np.sort(shuffled[count:]), np.sort(shuffled[:count])

@@ -1,4 +1,4 @@
-"""Public data, seen as the study's own: same columns, same levels, same units, same classes."""
+"""Public data in the study's own terms: the same columns, levels, units and classes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ def align(public: Dataset, dataset: Dataset) -> tuple[Tensor, Tensor]:
         raise DataError(
             f"the public data {public.name} are for {public.task}, the study's for {dataset.task}"
         )
-    if strange := [name for name in public.labels if name not in dataset.labels]:
-        known = ", ".join(dataset.labels[:10])
+    for label in public.labels:
+        if label not in dataset.labels:
+            labels = ", ".join(dataset.labels[:10])
+            raise DataError(
+                f"the public data {public.name} have a class {label!r}; the study's are {labels}"
+            )
+    if dataset.encoding and public.frame is not None:
+        x = _encoded(public, dataset)
+    else:
+        x = _scaled(public, dataset)
+    shape = tuple(x.shape[1:])
+    wanted = tuple(dataset.x.shape[1:])
+    if shape != wanted:
         raise DataError(
-            f"the public data {public.name} have a class {strange[0]!r}; the study's are {known}"
-        )
-    x = (
-        _encoded(public, dataset)
-        if dataset.encoding and public.frame is not None
-        else _scaled(public, dataset)
-    )
-    if x.shape[1:] != dataset.x.shape[1:]:
-        shapes = tuple(x.shape[1:]), tuple(dataset.x.shape[1:])
-        raise DataError(
-            f"the public data {public.name} have samples of shape {shapes[0]}, the study's {shapes[1]}"
+            f"the public data {public.name} have samples of shape {shape}, the study's {wanted}"
         )
     return x.to(dataset.x.dtype), _outcomes(public, dataset)
 
@@ -54,12 +55,11 @@ def _scaled(public: Dataset, dataset: Dataset) -> Tensor:
             raise DataError(
                 f"the public data {public.name} and the study's differ in columns: {', '.join(odd)}"
             )
-        x = x[:, [public.columns.index(name) for name in dataset.columns]]
-    if (
-        x.shape[1:] == dataset.x.shape[1:]
-        and dataset.centre is not None
-        and dataset.spread is not None
-    ):
+        order = [public.columns.index(name) for name in dataset.columns]
+        x = x[:, order]
+    if x.shape[1:] != dataset.x.shape[1:]:
+        return x
+    if dataset.centre is not None and dataset.spread is not None:
         x = (x - dataset.centre) / dataset.spread
     return x
 
@@ -67,6 +67,8 @@ def _scaled(public: Dataset, dataset: Dataset) -> Tensor:
 def _outcomes(public: Dataset, dataset: Dataset) -> Tensor:
     y = torch.cat([public.y, public.test_y])
     if dataset.task == "regression":
-        there = y.double() * public.target_spread + public.target_centre
-        return ((there - dataset.target_centre) / dataset.target_spread).to(dataset.y.dtype)
-    return torch.tensor([dataset.labels.index(name) for name in public.labels])[y]
+        outcomes = y.double() * public.target_spread + public.target_centre  # as in the file
+        scaled = (outcomes - dataset.target_centre) / dataset.target_spread
+        return scaled.to(dataset.y.dtype)
+    codes = [dataset.labels.index(label) for label in public.labels]
+    return torch.tensor(codes)[y]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import pickle
 import re
 import struct
@@ -20,23 +21,13 @@ from tacit.core.errors import DataError
 
 IDX_UNSIGNED_BYTE = 0x08
 SNIFFED_LINES = 1000
-MISSING = (
-    "",
-    "NA",
-    "N/A",
-    "n/a",
-    "NaN",
-    "nan",
-    "NULL",
-    "null",
-    "<NA>",
-    "#N/A",
-)  # what stands for a gap
+MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "<NA>", "#N/A")  # gaps
+Pictures = tuple[NDArray[np.uint8], NDArray[np.int64]]  # (n, channels, height, width), and labels
 
 
 @contextmanager
 def reading(path: Path, kind: str) -> Iterator[None]:
-    """Turns what may go wrong while reading into a DataError that names the file."""
+    """Turns any error while reading into a DataError that names the file."""
     if not path.exists():
         raise DataError(f"{path} does not exist; expected {kind}")
     try:
@@ -50,96 +41,112 @@ def reading(path: Path, kind: str) -> Iterator[None]:
     except DataError:
         raise
     except Exception as error:  # a damaged file can fail anywhere in the library that reads it
-        detail = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"{path} is not {kind}, or is damaged: {detail}") from None
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise DataError(f"{path} is not {kind}, or is damaged: {lines[0]}") from None
 
 
 def read_idx(path: Path, wanted: int | None = None) -> NDArray[np.uint8]:
     """An IDX file of unsigned bytes, gzipped or not, of the wanted number of dimensions."""
     with reading(path, "an IDX file"):
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        raw = path.read_bytes()
+        if path.suffix == ".gz":
+            raw = gzip.decompress(raw)
         zeros, kind, dimensions = struct.unpack(">HBB", raw[:4])
         if zeros or kind != IDX_UNSIGNED_BYTE:
             raise ValueError("its first bytes are not those of an IDX file of unsigned bytes")
         if wanted is not None and dimensions != wanted:
             raise ValueError(f"it has {dimensions} dimensions, not {wanted}")
-        shape = struct.unpack(f">{dimensions}I", raw[4 : 4 + 4 * dimensions])
-        body = np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions)
-        if body.size != np.prod(shape, dtype=np.int64):
-            raise ValueError(
-                f"its header promises {np.prod(shape, dtype=np.int64)} values and {body.size} follow"
-            )
+        start = 4 + 4 * dimensions
+        shape = struct.unpack(f">{dimensions}I", raw[4:start])
+        body = np.frombuffer(raw, np.uint8, offset=start)
+        promised = np.prod(shape, dtype=np.int64)
+        if body.size != promised:
+            raise ValueError(f"its header promises {promised} values and {body.size} follow")
         return body.reshape(shape)
 
 
-def read_cifar_batches(path: Path, names: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images (n, 3, 32, 32) and labels of CIFAR's python batches, in a folder or in the tar file they come in."""
+def read_cifar_batches(path: Path, names: list[str]) -> Pictures:
+    """CIFAR's python batches of these names, in a folder or in the tar file that they come in."""
     with reading(path, "CIFAR-10 in python batches"):
-        batches = [
-            _ArraysOnly(io.BytesIO(raw), encoding="bytes").load()
-            for raw in _batch_files(path, names)
-        ]
-        images = np.concatenate([np.asarray(batch[b"data"], np.uint8) for batch in batches])
-        labels = np.concatenate([np.asarray(batch[b"labels"], np.int64) for batch in batches])
-        return images.reshape(len(labels), 3, 32, 32), labels
+        images: list[NDArray[np.uint8]] = []
+        labels: list[NDArray[np.int64]] = []
+        for raw in _batch_files(path, names):
+            batch = _ArraysOnly(io.BytesIO(raw), encoding="bytes").load()
+            images.append(np.asarray(batch[b"data"], np.uint8))
+            labels.append(np.asarray(batch[b"labels"], np.int64))
+        all_labels = np.concatenate(labels)
+        return np.concatenate(images).reshape(len(all_labels), 3, 32, 32), all_labels
 
 
-def read_image_parquet(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images (n, channels, height, width) and labels of a parquet file as on the Hugging Face hub."""
+def read_image_parquet(path: Path) -> Pictures:
+    """The images and labels of a parquet file as on the Hugging Face hub."""
     import pyarrow.parquet as pq
     from PIL import Image
 
     with reading(path, "a parquet file of images"):
         table = pq.read_table(path)
-        image = next((name for name in ("img", "image") if name in table.column_names), None)
-        if image is None or "label" not in table.column_names:
-            raise ValueError(
-                f"expected the columns img (or image) and label, found {', '.join(table.column_names)}"
-            )
-        encoded = table[image].combine_chunks().field("bytes").to_pylist()
-        images = np.stack([np.asarray(Image.open(io.BytesIO(raw))) for raw in encoded])
+        columns = table.column_names
+        image_columns = [name for name in ("img", "image") if name in columns]
+        if not image_columns or "label" not in columns:
+            names = ", ".join(columns)
+            raise ValueError(f"expected the columns img (or image) and label, found {names}")
+        encoded = table[image_columns[0]].combine_chunks().field("bytes").to_pylist()
+        pictures = [Image.open(io.BytesIO(raw)) for raw in encoded]
+        images = np.stack([np.asarray(picture) for picture in pictures])
         labels = table["label"].to_numpy().astype(np.int64)
-    return (images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)), labels
+    if images.ndim == 3:  # no channels: grey
+        return images[:, None], labels
+    return images.transpose(0, 3, 1, 2), labels
 
 
 def read_table(path: Path, *, as_text: bool = False) -> Any:
-    """A CSV or parquet file as a pandas table; `as_text` leaves a CSV's cells as they are written, such as 007."""
+    """A CSV or parquet file as a pandas table.
+
+    `as_text` leaves a CSV's cells as they are written, such as 007.
+    """
     import pandas as pd  # only here: comparing lists of people needs none of it
 
-    gaps: Any = {"keep_default_na": False, "na_values": [] if as_text else list(MISSING)}
-    gaps |= {"dtype": str} if as_text else {}
+    cells: dict[str, Any] = {"keep_default_na": False, "na_values": list(MISSING)}
+    if as_text:
+        cells = {"keep_default_na": False, "na_values": [], "dtype": str}
     with reading(path, "a table"):
         if path.suffix in (".parquet", ".pq"):
             return pd.read_parquet(path)
         if path.suffix == ".tsv":
-            return pd.read_csv(path, sep="\t", **gaps)
+            return pd.read_csv(path, sep="\t", **cells)
         if path.suffix in (".csv", ".txt", ".gz"):
-            return pd.read_csv(path, **_marks(path), **gaps)
+            return pd.read_csv(path, **_sniff_marks(path), **cells)
         raise ValueError(
             "expected a name that ends in .csv, .tsv or .parquet; save it as one of these"
         )
 
 
-def _marks(path: Path) -> dict[str, Any]:
-    """What separates the cells of a CSV file, commas or semicolons, and where these do, the whole from the decimals."""
-    stated: Any = {"mode": "rt", "encoding": "utf-8-sig", "errors": "replace"}
-    with gzip.open(path, **stated) if path.suffix == ".gz" else path.open(**stated) as file:
-        lines = [line for _, line in zip(range(SNIFFED_LINES), file, strict=False)]
+def _sniff_marks(path: Path) -> dict[str, Any]:
+    """What separates the cells of a CSV file and, if semicolons do, its decimals."""
+    lines = _first_lines(path)
     head = lines[0] if lines else ""
-    if head.count("\t") > max(head.count(","), head.count(";")):
+    commas = head.count(",")
+    semicolons = head.count(";")
+    if head.count("\t") > max(commas, semicolons):
         return {"sep": "\t"}
-    if head.count(";") <= head.count(","):
+    if semicolons <= commas:
         return {"sep": ","}
-    cells = [cell.strip(' "\n') for line in lines[1:] for cell in line.split(";")]
-    commas, points = (
-        sum(bool(re.fullmatch(rf"[-+]?\d+{mark}\d+", cell)) for cell in cells)
-        for mark in (",", r"\.")
-    )
-    return {"sep": ";", "decimal": "," if commas > points else "."}
+    cells: list[str] = []
+    for line in lines[1:]:
+        cells += [cell.strip(' "\n') for cell in line.split(";")]
+    decimal_commas = sum(re.fullmatch(r"[-+]?\d+,\d+", cell) is not None for cell in cells)
+    decimal_points = sum(re.fullmatch(r"[-+]?\d+\.\d+", cell) is not None for cell in cells)
+    return {"sep": ";", "decimal": "," if decimal_commas > decimal_points else "."}
+
+
+def _first_lines(path: Path) -> list[str]:
+    opener: Any = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8-sig", errors="replace") as file:
+        return list(itertools.islice(file, SNIFFED_LINES))
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """CIFAR's python batches are pickles; this reads arrays and plain values from one, and runs nothing."""
+    """Reads arrays and plain values from a pickle, such as CIFAR's batches, and runs nothing."""
 
     allowed: ClassVar = {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
     rebuilders: ClassVar = {
@@ -157,7 +164,8 @@ class _ArraysOnly(pickle.Unpickler):
 
 def _batch_files(path: Path, names: list[str]) -> Iterator[bytes]:
     if path.is_dir():
-        yield from ((path / name).read_bytes() for name in names)
+        for name in names:
+            yield (path / name).read_bytes()
         return
     with tarfile.open(path) as tar:
         members = {Path(member.name).name: member for member in tar.getmembers()}

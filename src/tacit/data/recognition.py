@@ -1,4 +1,4 @@
-"""Which kind a column is of: what it holds decides, and what could mean two things is refused."""
+"""The kind of a column, by what it holds. A column that could mean two things is refused."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ISO = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}.*)?")
 OTHER_DATE = re.compile(r"(\d{1,4})([/.-])(\d{1,2})\2(\d{1,4})([T ]\d{1,2}:\d{2}(:\d{2})?)?")
 DRESSED_NUMBER = re.compile(r"[-+]?[€$£]?\s?\d[\d.,' ]*\s?(%|€|\$|£)?")
 WORDY_DATE = re.compile(r"(\w{3,9},? )?(\d{1,2}\.? )?[^\W\d]{3,9}\.? (\d{1,2},? )?\d{2,4}")
-MOST = 0.9  # of a column's texts, to be taken for what they look like
-FEW = 10  # different texts that no one takes for names or numbers of people
-NEARLY_ALL = 0.8  # as many different texts as rows, to be taken for those
+MOST = 0.9  # if more of a column's texts look like numbers or dates, it is refused
+FEW = 10  # a column with so many different texts, or fewer, does not hold names or ids
+NEARLY_ALL = 0.8  # if more of a column's texts are different, it holds names or ids
 
 
 def recognise(
@@ -34,9 +34,7 @@ def recognise(
         raise DataError(
             f"column {name} holds {values.dtype}; turn it into numbers, or list it under drop"
         )
-    if values.dtype == object and any(
-        isinstance(value, list | dict | set | np.ndarray) for value in values
-    ):
+    if values.dtype == object and _has_lists(values):
         raise DataError(
             f"column {name} holds lists; turn it into plain columns, or list it under drop"
         )
@@ -44,63 +42,91 @@ def recognise(
     return _recognise_text(name, texts) if texts else Category
 
 
+def _has_lists(values: pd.Series[Any]) -> bool:
+    return any(isinstance(value, list | dict | set | np.ndarray) for value in values)
+
+
 def _recognise_text(name: str, texts: list[str]) -> type[Column]:
     if all(text in ("True", "False") for text in texts):
         return Number
-    if _mostly(name, texts, [ISO.fullmatch(text) is not None for text in texts], "dates"):
+    are_dates = [ISO.fullmatch(text) is not None for text in texts]
+    if _all_fit(name, texts, are_dates, "dates"):
         return Date
     if all(OTHER_DATE.fullmatch(text) for text in texts):
-        stated = f"dates: {{{name}: '{guess_format(texts)}'}}"
+        setting = f"dates: {{{name}: '{guess_format(texts)}'}}"
         raise DataError(
-            f"column {name} looks like dates such as {texts[0]!r}; state their format, such as {stated}"
+            f"column {name} looks like dates such as {texts[0]!r};"
+            f" state their format, such as {setting}"
         )
-    read = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").to_numpy(np.float64)
-    if _mostly(name, texts, (~np.isnan(read)).tolist(), "numbers"):
+    numbers = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce")
+    are_numbers = (~np.isnan(numbers.to_numpy(np.float64))).tolist()
+    if _all_fit(name, texts, are_numbers, "numbers"):
         return Number
-    different = len(set(texts))
     _refuse_dressed(name, texts)
-    if different > FEW and different > NEARLY_ALL * len(texts):
-        raise DataError(
-            f"column {name} has {different} different texts in {len(texts)} training rows, as names and ids do,"
-            f" and nothing can be learnt from it; add drop: [{name}]"
-        )
+    _refuse_identifiers(name, texts)
     return Category
 
 
 def _refuse_dressed(name: str, texts: list[str]) -> None:
-    """Numbers and dates that people read as such and a computer does not: 0,13 or 5 % or 1 Jan 2020."""
-    for what, shape in (("numbers", DRESSED_NUMBER), ("dates", WORDY_DATE)):
-        like = [text for text in texts if shape.fullmatch(text)]
-        if len(like) > MOST * len(texts) and len(set(like)) > 2:
-            plain = "1234.5" if what == "numbers" else "2026-01-31"
-            raise DataError(
-                f"column {name} looks like {what} such as {like[0]!r}; write them as {plain}, or add"
-                f" {'categories' if what == 'numbers' else 'drop'}: [{name}]"
-            )
-
-
-def _mostly(name: str, texts: list[str], fits: list[bool], what: str) -> bool:
-    """Whether all texts fit; where most do, the others are mistakes."""
-    if len(texts) / 2 < sum(fits) < len(texts):
-        odd = next(text for text, fit in zip(texts, fits, strict=True) if not fit)
+    """Refuses what people read as numbers and dates and a computer does not: 0,13, 1 Jan 2020."""
+    numbers = [text for text in texts if DRESSED_NUMBER.fullmatch(text)]
+    if _dominate(numbers, texts):
         raise DataError(
-            f"column {name} holds {what} and also {odd!r}; leave such cells empty, or add categories: [{name}]"
+            f"column {name} looks like numbers such as {numbers[0]!r};"
+            f" write them as 1234.5, or add categories: [{name}]"
+        )
+    dates = [text for text in texts if WORDY_DATE.fullmatch(text)]
+    if _dominate(dates, texts):
+        raise DataError(
+            f"column {name} looks like dates such as {dates[0]!r};"
+            f" write them as 2026-01-31, or add drop: [{name}]"
+        )
+
+
+def _dominate(alike: list[str], texts: list[str]) -> bool:
+    """Whether nearly all texts are among those that look alike, and these are more than two."""
+    return len(alike) > MOST * len(texts) and len(set(alike)) > 2
+
+
+def _refuse_identifiers(name: str, texts: list[str]) -> None:
+    different = len(set(texts))
+    if different > FEW and different > NEARLY_ALL * len(texts):
+        raise DataError(
+            f"column {name} has {different} different texts in {len(texts)} training rows,"
+            " as names and ids do, and nothing can be learnt from it;"
+            f" add drop: [{name}]"
+        )
+
+
+def _all_fit(name: str, texts: list[str], fits: list[bool], kind: str) -> bool:
+    """Whether all texts fit; where only most do, the rest are mistakes and refused."""
+    if len(texts) / 2 < sum(fits) < len(texts):
+        mistake = texts[fits.index(False)]
+        raise DataError(
+            f"column {name} holds {kind} and also {mistake!r};"
+            f" leave such cells empty, or add categories: [{name}]"
         )
     return all(fits)
 
 
 def guess_format(texts: list[str]) -> str:
-    """A strptime format that these dates may have; where day and month could be either, the day comes first."""
-    found = [match for match in map(OTHER_DATE.fullmatch, texts) if match]
-    first, second = (max(int(match[place]) for match in found) for place in (1, 3))
-    mark, clock = found[0][2], found[0][5]
-    year = "%Y" if max(len(match[place]) for match in found for place in (1, 4)) > 2 else "%y"
-    order = (
-        [year, "%m", "%d"]
-        if first > 31
-        else ["%m", "%d", year]
-        if second > 12
-        else ["%d", "%m", year]
-    )
-    time = "" if not clock else clock[0] + ("%H:%M:%S" if found[0][6] else "%H:%M")
-    return mark.join(order) + time
+    """A strptime format that these dates may have.
+
+    Where both orders of day and month are possible, the day comes first.
+    """
+    matches = [match for match in map(OTHER_DATE.fullmatch, texts) if match]
+    first = max(int(match[1]) for match in matches)
+    second = max(int(match[3]) for match in matches)
+    has_long_year = any(len(match[1]) > 2 or len(match[4]) > 2 for match in matches)
+    year = "%Y" if has_long_year else "%y"
+    order = ["%d", "%m", year]
+    if first > 31:
+        order = [year, "%m", "%d"]
+    elif second > 12:
+        order = ["%m", "%d", year]
+    _, separator, _, _, clock, seconds = matches[0].groups()
+    date = separator.join(order)
+    if not clock:
+        return date
+    time = "%H:%M:%S" if seconds else "%H:%M"
+    return f"{date}{clock[0]}{time}"  # between them a space or a T

@@ -1,4 +1,6 @@
-"""Each client's samples, packed: a hundred thousand small tensors would take longer to make than to use.
+"""The indices of each client's samples, in one array.
+
+To make a hundred thousand small tensors would take longer than to use them.
 
 >>> shards = Shards.of([np.array([4, 7]), np.array([1])])
 >>> len(shards), shards[0].tolist(), shards.samples
@@ -21,45 +23,46 @@ T = TypeVar("T", NDArray[np.int64], Tensor)
 
 @dataclass(frozen=True, eq=False)
 class Shards(Sequence[T], Generic[T]):
-    """One array of indices, client after client, and where each client's begin; `shards[k]` is a view of it."""
+    """One array of indices, client after client; `shards[k]` is a view of client k's."""
 
     packed: T  # (n,)
-    starts: NDArray[np.int64]  # (clients + 1,), the last one is n
+    starts: NDArray[np.int64]  # (clients + 1,): where each client's indices begin, and then n
 
     @classmethod
-    def of(cls, parts: Sequence[NDArray[np.int64]]) -> Shards[NDArray[np.int64]]:
+    def of(cls, shards: Sequence[NDArray[np.int64]]) -> Shards[NDArray[np.int64]]:
         """Packs one array per client."""
-        starts = np.cumsum([0, *map(len, parts)])
-        return Shards(np.concatenate(parts), starts)
+        starts = np.cumsum([0, *map(len, shards)])
+        return Shards(np.concatenate(shards), starts)
 
     @property
     def samples(self) -> int:
-        """Of all clients together."""
+        """How many samples all clients have together."""
         return len(self.packed)
 
     def on(self, device: torch.device, offset: int = 0) -> Shards[Tensor]:
         """The same as tensors on a device; `offset` is added to every index."""
-        return Shards(
-            torch.as_tensor(self.packed + offset if offset else self.packed, device=device),
-            self.starts,
-        )
+        index = self.packed + offset if offset else self.packed
+        return Shards(torch.as_tensor(index, device=device), self.starts)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
     @overload
-    def __getitem__(self, place: int) -> T: ...
+    def __getitem__(self, client: int) -> T: ...
     @overload
-    def __getitem__(self, place: slice) -> list[T]: ...
-    def __getitem__(self, place: int | slice) -> T | list[T]:
-        places = range(len(self))[place]
-        if isinstance(places, range):
-            return [self[k] for k in places]
-        return self.packed[int(self.starts[places]) : int(self.starts[places + 1])]
+    def __getitem__(self, client: slice) -> list[T]: ...
+    def __getitem__(self, client: int | slice) -> T | list[T]:
+        clients = range(len(self))
+        if isinstance(client, slice):
+            return [self[k] for k in clients[client]]
+        return self.packed[self._span(clients[client])]
 
-    def replaced(self, parts: Mapping[int, Tensor]) -> Shards[Tensor]:
-        """With other samples, as many as before, for some clients."""
+    def replaced(self, shards: Mapping[int, Tensor]) -> Shards[Tensor]:
+        """The same with other samples, as many as before, for some clients."""
         index = torch.as_tensor(self.packed).clone()
-        for client, part in parts.items():
-            index[int(self.starts[client]) : int(self.starts[client + 1])] = part
+        for client, shard in shards.items():
+            index[self._span(client)] = shard
         return Shards(index, self.starts)
+
+    def _span(self, client: int) -> slice:
+        return slice(int(self.starts[client]), int(self.starts[client + 1]))

@@ -1,36 +1,42 @@
-"""Your own table, a CSV or parquet file, as a data set: text, dates and gaps become numbers by a stated encoding."""
+"""Your own table, a CSV or parquet file, as a data set.
+
+Text, dates and gaps become numbers by an encoding that is stated and saved.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from torch import Tensor
 
 from tacit.core.errors import DataError, suggest
 from tacit.core.events import OnEvent, Warned, ignore
 from tacit.data.dataset import Dataset, to_labels
 from tacit.data.datasets import Source
-from tacit.data.encoding import Encoding, Target
+from tacit.data.encoding import Encoding, LabelType, Target
 from tacit.data.features import as_numbers, as_text
 from tacit.data.holdout import encode_labels, hold_out, standardise_target
 from tacit.data.readers import read_table
 
-FEW = 20  # different whole numbers at most, to be taken for classes
+FEW = 20  # a target with so many different whole numbers, or fewer, is taken for classes
 
 
 @dataclass(frozen=True)
 class Table(Source, name="table"):
-    """A CSV or parquet file: `target` names the column to predict, `client` the one that says whose row it is.
+    """A CSV or parquet file: `target` names the column to predict, `client` the one that says whose
+    row it is.
 
-    Text becomes categories; ISO dates are recognised, others need their format: `dates: {visit: "%d/%m/%Y"}`.
-    `categories` are numeric columns that are really categories; `drop` leaves columns out. `task` is by default
-    classification where the target is text, boolean or few whole numbers, and regression otherwise.
+    Text becomes categories; ISO dates are recognised, others need their format:
+    `dates: {visit: "%d/%m/%Y"}`. `categories` are numeric columns that are really categories;
+    `drop` leaves columns out. `task` is by default classification where the target is text, boolean
+    or few whole numbers, and regression otherwise.
     """
 
     path: str
@@ -45,19 +51,21 @@ class Table(Source, name="table"):
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
         path = self._find(folder)
         table = read_table(path).rename(columns=str)
-        self._check_columns(table)
-        with _named(path):
-            table, notes = _with_outcome(table, self.target)
+        self._check_content(table)
+        self._check_columns(list(table.columns))
+        with _naming(path):
+            table, notes = _drop_without_outcome(table, self.target)
             for note in notes:
                 on_event(Warned(f"{path.name}: {note}"))
             target, outcomes = _read_target(table[self.target], self.task)
-            chosen = _chosen(table[self.target], target, self.task)
-            if chosen and len(target.labels) != 2:  # two values are classes without saying
-                on_event(Warned(f"{path.name}: {chosen}"))
-            notes += [chosen] if chosen else []
-            return self._encoded(path.name, table, target, outcomes, notes)
+            guess = _explain_guess(table[self.target], target, self.task)
+            if guess is not None:
+                notes.append(guess)
+                if len(target.labels) != 2:  # that two values are classes needs no warning
+                    on_event(Warned(f"{path.name}: {guess}"))
+            return self._encode(path.name, table, target, outcomes, notes)
 
-    def _encoded(
+    def _encode(
         self,
         name: str,
         table: pd.DataFrame,
@@ -66,37 +74,28 @@ class Table(Source, name="table"):
         notes: list[str],
     ) -> Dataset:
         """The data set: test rows are set aside first, and the encoding learns from the others."""
-        owner, owners = (
-            (None, ()) if self.client is None else _owners(self.client, table[self.client])
-        )
+        owner, owners = self._read_owners(table)
         codes = outcomes if target.labels else None
         train, test = hold_out(self.target, len(table), self.test_share, codes=codes, owner=owner)
-        if target.labels:
-            y = to_labels(outcomes)
-        else:
-            y, scale = standardise_target(self.target, outcomes, train)
-            target = Target(
-                self.target,
-                "regression",
-                centre=scale["target_centre"],
-                spread=scale["target_spread"],
-            )
-        features = table.drop(
-            columns=[self.target, *self.drop, *([self.client] if self.client else [])]
-        )
-        about: Any = {
-            "target": target,
-            "client": self.client,
-            "clients": owners,
-            "notes": tuple(notes),
-        }
+        target, y = _scale_outcomes(target, outcomes, train)
+        features = table.drop(columns=list(self._not_features()))
         encoding = Encoding.fit(
-            features.iloc[train], dates=self.dates, categories=self.categories, **about
+            features.iloc[train],
+            dates=self.dates,
+            categories=self.categories,
+            target=target,
+            client=self.client,
+            clients=owners,
+            notes=tuple(notes),
         )
-        x, (centre, spread) = encoding.apply(features), encoding.moments()
+        x = encoding.apply(features)
+        centre, spread = encoding.moments()
         return Dataset(
             name,
-            *(x[train], y[train], x[test], y[test]),
+            x[train],
+            y[train],
+            x[test],
+            y[test],
             labels=target.labels,
             columns=encoding.names,
             centre=centre,
@@ -111,110 +110,143 @@ class Table(Source, name="table"):
             target_spread=target.spread,
         )
 
-    def _find(self, folder: Path | None) -> Path:
-        """The file as named, from here or from the data folder."""
-        given = Path(self.path).expanduser().absolute()
-        return (
-            folder / self.path
-            if folder and not given.exists() and (folder / self.path).exists()
-            else given
-        )
+    def _read_owners(self, table: pd.DataFrame) -> tuple[NDArray[Any] | None, tuple[str, ...]]:
+        """Each row's owner as a number, and the owners' names; nothing where no column says so."""
+        if self.client is None:
+            return None, ()
+        return _number_owners(self.client, table[self.client])
 
-    def _check_columns(self, table: pd.DataFrame) -> None:
-        known = list(table.columns)
+    def _find(self, folder: Path | None) -> Path:
+        """The path as written or, where no file is there, in the data folder."""
+        path = Path(self.path).expanduser().absolute()
+        if folder is not None and not path.exists() and (folder / self.path).exists():
+            return folder / self.path
+        return path
+
+    def _not_features(self) -> tuple[str, ...]:
+        """The columns that are not learnt from."""
+        if self.client is None:
+            return (self.target, *self.drop)
+        return (self.target, *self.drop, self.client)
+
+    def _check_content(self, table: pd.DataFrame) -> None:
+        """Refuses a file that was not read as its writer meant it."""
+        columns = list(table.columns)
         if not len(table):
-            raise DataError(f"{self.path} holds no rows, only the columns {', '.join(known)}")
-        if len(known) == 1 and self.target not in known:
+            raise DataError(f"{self.path} holds no rows, only the columns {', '.join(columns)}")
+        if len(columns) == 1 and self.target not in columns:
             raise DataError(
-                f"{self.path}: each line was read as one column, {known[0]!r}; separate cells with commas"
+                f"{self.path}: each line was read as one column, {columns[0]!r};"
+                " separate cells with commas"
             )
-        if (index := "Unnamed: 0") in known and index not in self.drop:
+        index = "Unnamed: 0"
+        if index in columns and index not in self.drop:
             raise DataError(
-                f"{self.path} has a column without a name, as pandas writes its index; add drop: ['{index}']"
+                f"{self.path} has a column without a name, as pandas writes its index;"
+                f" add drop: ['{index}']"
             )
-        named = [
-            self.target,
-            *self.drop,
-            *self.dates,
-            *self.categories,
-            *([self.client] if self.client else []),
-        ]
-        for name in named:
-            if name not in known:
-                raise DataError(f"{self.path} has no column {name!r}; {suggest(name, known)}")
+
+    def _check_columns(self, columns: list[str]) -> None:
+        """Refuses settings that name columns that do not exist or contradict each other."""
+        not_features = self._not_features()
+        for name in (*not_features, *self.dates, *self.categories):
+            if name not in columns:
+                raise DataError(f"{self.path} has no column {name!r}; {suggest(name, columns)}")
         if self.target in (*self.drop, self.client):
             raise DataError(
-                f"{self.path}: {self.target} is the target, so it can be neither dropped nor the client"
+                f"{self.path}: {self.target} is the target,"
+                " so it can be neither dropped nor the client"
             )
-        if set(known) <= {self.target, self.client, *self.drop}:
+        if set(columns) <= set(not_features):
             raise DataError(f"{self.path}: no column is left to learn from")
-        if both := [
-            name
-            for name in (*self.dates, *self.categories)
-            if name in (*self.drop, self.target, self.client)
-        ]:
-            raise DataError(
-                f"{self.path}: {both[0]} is no feature, so leave it out of dates and categories"
-            )
+        for name in (*self.dates, *self.categories):
+            if name in not_features:
+                raise DataError(
+                    f"{self.path}: {name} is no feature, so leave it out of dates and categories"
+                )
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Errors about a column, with the file that it is in."""
+def _naming(path: Path) -> Iterator[None]:
+    """Adds the file's name to errors about a column."""
     try:
         yield
     except DataError as error:
-        raise DataError(f"{path}: {error}") from None
+        raise DataError(f"{path}: {error}", parameters=error.parameters) from None
 
 
-def _with_outcome(table: pd.DataFrame, target: str) -> tuple[pd.DataFrame, list[str]]:
+def _drop_without_outcome(table: pd.DataFrame, target: str) -> tuple[pd.DataFrame, list[str]]:
     """The rows that have an outcome, and a note on those that have none."""
-    known = np.array([text is not None for text in as_text(table[target])])
-    if known.all():
+    has_outcome = np.array([text is not None for text in as_text(table[target])])
+    if has_outcome.all():
         return table, []
-    if not known.any():
+    if not has_outcome.any():
         raise DataError(f"no row has a {target}; check the column, or name another target")
-    lost = int((~known).sum())
-    return table[known], [
-        f"{lost} rows without {target} were left out"
-        if lost > 1
-        else f"1 row without {target} was left out"
-    ]
+    dropped = int((~has_outcome).sum())
+    rows = f"{dropped} rows" if dropped > 1 else "1 row"
+    verb = "were" if dropped > 1 else "was"
+    return table[has_outcome], [f"{rows} without {target} {verb} left out"]
 
 
 def _read_target(values: pd.Series[Any], task: str) -> tuple[Target, NDArray[Any]]:
-    """What the target is, and each row's place among its labels, or its number."""
-    name, numeric = str(values.name), values.dtype.kind in "iuf"
-    numbers = as_numbers(name, values) if numeric or task == "regression" else np.zeros(0)
-    whole = numeric and bool((numbers == np.round(numbers)).all())
-    classes = not numeric or (whole and len(np.unique(numbers)) <= FEW)
-    if task == "regression" or (task == "auto" and not classes):
+    """What the target is, and each row's position among its labels, or its number."""
+    name = str(values.name)
+    is_numeric = values.dtype.kind in "iuf"
+    numbers = np.zeros(0)
+    if is_numeric or task == "regression":
+        numbers = as_numbers(name, values)
+    is_whole = is_numeric and bool((numbers == np.round(numbers)).all())
+    has_classes = not is_numeric or (is_whole and len(np.unique(numbers)) <= FEW)
+    if task == "regression" or (task == "auto" and not has_classes):
         return Target(name, "regression"), numbers
-    labels, codes = encode_labels(
-        name, numbers.astype(np.int64) if whole else np.array(as_text(values))
-    )
-    boolean = not numeric and set(labels.tolist()) <= {"True", "False"}
-    kind: Any = "integer" if whole else "number" if numeric else "boolean" if boolean else "text"
-    return Target(name, "classification", tuple(str(label) for label in labels), kind), codes
+    rows = numbers.astype(np.int64) if is_whole else np.array(as_text(values))
+    classes, codes = encode_labels(name, rows)
+    labels = tuple(str(label) for label in classes)
+    return Target(name, "classification", labels, _label_type(values, labels, is_whole)), codes
 
 
-def _chosen(values: pd.Series[Any], target: Target, task: str) -> str | None:
-    """Says what `task: auto` took a numeric target for."""
+def _label_type(values: pd.Series[Any], labels: tuple[str, ...], is_whole: bool) -> LabelType:
+    if is_whole:
+        return "integer"
+    if values.dtype.kind in "iuf":
+        return "number"
+    return "boolean" if set(labels) <= {"True", "False"} else "text"
+
+
+def _explain_guess(values: pd.Series[Any], target: Target, task: str) -> str | None:
+    """Says what `task: auto` took a numeric target for; None where it did not guess."""
     if task != "auto" or values.dtype.kind not in "iuf":
         return None
+    if not target.labels:
+        remedy = "if its values are classes, set task: classification"
+        return f"{target.name} is taken for a measurement; {remedy}"
+    count = len(target.labels)
+    remedy = "if they are measurements, set task: regression"
+    return f"{target.name} has {count} different whole numbers and is taken for classes; {remedy}"
+
+
+def _scale_outcomes(
+    target: Target, outcomes: NDArray[Any], train: NDArray[np.int64]
+) -> tuple[Target, Tensor]:
+    """The outcomes as a model learns them: labels, or numbers that are standardised."""
     if target.labels:
-        few = f"{target.name} has {len(target.labels)} different whole numbers and is taken for classes"
-        return f"{few}; if they are measurements, set task: regression"
-    return f"{target.name} is taken for a measurement; if its values are classes, set task: classification"
+        return target, to_labels(outcomes)
+    y, scale = standardise_target(target.name, outcomes, train)
+    scaled = replace(target, centre=scale["target_centre"], spread=scale["target_spread"])
+    return scaled, y
 
 
-def _owners(column: str, values: pd.Series[Any]) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """Whose each row is, and their names in order."""
+def _number_owners(column: str, values: pd.Series[Any]) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """Each row's owner as a number, and the owners' names in order."""
     texts = as_text(values)
-    if unknown := sum(text is None for text in texts):
+    unknown = sum(text is None for text in texts)
+    if unknown:
         raise DataError(
-            f"{unknown} rows do not say in {column} whose they are; fill them in, or leave these rows out"
+            f"{unknown} rows do not say in {column} whose they are;"
+            " fill them in, or leave these rows out"
         )
-    ordered = values if values.dtype.kind in "biuf" else np.array(texts)
-    names, owner = np.unique(ordered, return_inverse=True)
-    return owner, tuple(text for text in as_text(pd.Series(names)) if text is not None)
+    is_number = values.dtype.kind in "biuf"
+    sortable = values if is_number else np.array(texts)
+    owners, owner = np.unique(sortable, return_inverse=True)
+    names = [text for text in as_text(pd.Series(owners)) if text is not None]
+    return owner, tuple(names)

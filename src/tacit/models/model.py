@@ -29,16 +29,19 @@ ASK = "a class that has the parameters inputs and outputs is told both numbers"
 
 @dataclass(frozen=True)
 class Model(Registered, family="models", home="tacit.models.model"):
-    """Base of the models. A module's own import path, `package.module:Class`, is a model too, and so are its class, a
-    function that makes one and the module itself."""
+    """Base of the models.
+
+    Your own torch module is a model too: by its import path, `package.module:Class`, as a class, as
+    a function that makes it, or as the module itself.
+    """
 
     @classmethod
     def build(cls, spec: Any) -> Self:
         if is_own(spec):
             spec = {"name": "module", "path": remember(spec)}
         if isinstance(spec, str) and ":" in spec:
-            found = recall(spec)
-            if not (isinstance(found, type) and issubclass(found, cls)):
+            value = recall(spec)
+            if not (isinstance(value, type) and issubclass(value, cls)):
                 spec = {"name": "module", "path": spec}
         return super().build(spec)
 
@@ -67,23 +70,25 @@ class Mlp(Model, name="mlp"):
 
     def make(self, shape: Sequence[int], classes: int) -> nn.Module:
         widths = [math.prod(shape), *self.hidden]
-        layers = [
-            part for pair in itertools.pairwise(widths) for part in (nn.Linear(*pair), nn.ReLU())
-        ]
-        return nn.Sequential(nn.Flatten(), *layers, nn.Linear(widths[-1], classes))
+        layers: list[nn.Module] = [nn.Flatten()]
+        for inputs, outputs in itertools.pairwise(widths):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Linear(widths[-1], classes))
 
 
 @dataclass(frozen=True)
 class Cnn(Model, name="cnn"):
-    """Two 5 x 5 convolutions (6, 16) with pooling, then 120-84-classes: 62,006 parameters on 3 x 32 x 32."""
+    """Two 5 x 5 convolutions (6, 16) with pooling, then 120-84-classes:
+    62,006 parameters on 3 x 32 x 32."""
 
     def make(self, shape: Sequence[int], classes: int) -> nn.Module:
         if len(shape) != 3 or min(shape[1:]) < 16:
             raise StudyError(
-                f"cnn needs pictures of 16 x 16 pixels or more, got samples of shape {tuple(shape)}; use mlp"
+                "cnn needs pictures of 16 x 16 pixels or more,"
+                f" got samples of shape {tuple(shape)}; use mlp"
             )
         channels, height, width = shape
-        left = 16 * math.prod(((side - 4) // 2 - 4) // 2 for side in (height, width))
+        pixels = _pooled_twice(height) * _pooled_twice(width)
         features = [
             nn.Conv2d(channels, 6, 5),
             nn.ReLU(),
@@ -93,7 +98,7 @@ class Cnn(Model, name="cnn"):
             nn.MaxPool2d(2),
         ]
         head = [
-            nn.Linear(left, 120),
+            nn.Linear(16 * pixels, 120),
             nn.ReLU(),
             nn.Linear(120, 84),
             nn.ReLU(),
@@ -102,12 +107,20 @@ class Cnn(Model, name="cnn"):
         return nn.Sequential(*features, nn.Flatten(), *head)
 
 
+def _pooled_twice(side: int) -> int:
+    """A picture's side after two convolutions of width 5, each followed by pooling."""
+    for _ in range(2):
+        side = (side - 4) // 2
+    return side
+
+
 @dataclass(frozen=True)
 class Imported(Model, name="module"):
     """Your own torch module, by import path: `path: package.module:Class`, with its `arguments`.
 
-    Where its constructor has parameters called `inputs`, `outputs`, `classes` or `shape` and `arguments` does not give
-    them, they are filled in: the number of features, of outputs (twice), and the shape of a sample.
+    Where its constructor has parameters called `inputs`, `outputs`, `classes` or `shape` and
+    `arguments` does not give them, they are filled in: the number of features, of outputs (for both
+    `outputs` and `classes`), and the shape of a sample.
     """
 
     path: str
@@ -118,38 +131,40 @@ class Imported(Model, name="module"):
         return self.path
 
     def make(self, shape: Sequence[int], classes: int) -> nn.Module:
-        found = recall(self.path)
+        maker = recall(self.path)
         try:
-            made = make(found, self.arguments, shape, classes)
+            module = make(maker, self.arguments, shape, classes)
         except Exception as error:  # whatever the user's code raises
-            what = f"{type(error).__name__}: {error}"
-            raise StudyError(
-                f"{self.path} cannot be made with {dict(self.arguments)}: {what}"
-            ) from error
-        if not isinstance(made, nn.Module):
-            raise StudyError(f"{self.path}: expected a torch.nn.Module, got {type(made).__name__}")
-        return made
+            reason = f"{type(error).__name__}: {error}"
+            arguments = dict(self.arguments)
+            raise StudyError(f"{self.path} cannot be made with {arguments}: {reason}") from error
+        if not isinstance(module, nn.Module):
+            kind = type(module).__name__
+            raise StudyError(f"{self.path}: expected a torch.nn.Module, got {kind}")
+        return module
 
 
 def make_module(
     model: Model, shape: Sequence[int], classes: int, seed: int, *name: str | int
 ) -> nn.Module:
-    """The model, initialised from the seed (and name) alone; torch's global generator is left as it was.
+    """The model, initialised from the seed (and name) alone.
 
-    Frozen parameters are not part of a row, so all runs and clients must share them: they follow from no seed.
+    torch's global generator is left as it was. Frozen parameters are not part of a row, so all runs
+    and clients must share them: they do not depend on the seed.
     """
 
     if isinstance(model, Imported):
         recall(model.path)  # imported before anything is seeded
 
-    def make(seed: int) -> nn.Module:
+    def initialise(seed: int) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return model.make(shape, classes)
 
-    module = make(derive(seed, "model", *name))
-    if frozen := {name: p for name, p in module.named_parameters() if not p.requires_grad}:
-        shared = make(derive(0, "frozen parameters"))
+    module = initialise(derive(seed, "model", *name))
+    frozen = {path: p for path, p in module.named_parameters() if not p.requires_grad}
+    if frozen:
+        shared = initialise(derive(0, "frozen parameters"))
         for path, parameter in frozen.items():
             parameter.data.copy_(shared.get_parameter(path))
     check_output(module, shape, classes)
@@ -159,24 +174,32 @@ def make_module(
 @torch.no_grad()
 def check_output(module: nn.Module, shape: Sequence[int], classes: int) -> None:
     """Refuses a model that does not fit the data, before anything is trained."""
+    output = _try(module, shape)
+    if isinstance(output, torch.Tensor):
+        if output.shape == (2, classes):
+            return
+        actual = str(tuple(output.shape[1:]))
+    else:
+        actual = type(output).__name__
+    wanted = "one number per sample"
+    if classes > 1:
+        wanted = f"{classes} numbers per sample, one for each class"
+    raise StudyError(f"the model must give {wanted}; it gives {actual}; {ASK}")
+
+
+def _try(module: nn.Module, shape: Sequence[int]) -> Any:
+    """What the module gives for two samples of zeros."""
     training = module.training
-    like = next((p for p in module.parameters() if p.is_floating_point()), torch.zeros(0))
+    floats = [p for p in module.parameters() if p.is_floating_point()]
+    like = floats[0] if floats else torch.zeros(0)
+    samples = like.new_zeros(2, *shape)
     try:
-        output = module.eval()(like.new_zeros(2, *shape))
+        return module.eval()(samples)
     except Exception as error:  # whatever the user's code raises
-        what = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        lines = str(error).splitlines() or [""]
+        reason = f"{type(error).__name__}: {lines[0]}"
         raise StudyError(
-            f"the model cannot take samples of shape {tuple(shape)}: {what}; {ASK}"
+            f"the model cannot take samples of shape {tuple(shape)}: {reason}; {ASK}"
         ) from error
     finally:
         module.train(training)
-    if not isinstance(output, torch.Tensor) or output.shape != (2, classes):
-        came = (
-            tuple(output.shape[1:]) if isinstance(output, torch.Tensor) else type(output).__name__
-        )
-        wanted = (
-            f"{classes} numbers per sample, one for each class"
-            if classes > 1
-            else "one number per sample"
-        )
-        raise StudyError(f"the model must give {wanted}; it gives {came}; {ASK}")

@@ -1,7 +1,8 @@
-"""Models that come as Python objects: a class, a function that makes a module, or a module with its weights.
+"""Models that come as Python objects.
 
-A study's file cannot hold an object, so it holds a text that names it. What cannot be imported by that text, such as a
-class of a notebook, is kept here for as long as Python runs.
+Such an object is a class, a function that makes a module, or a module with its weights. A study's
+file cannot hold an object, so it holds a text that names it. An object that cannot be imported by
+that text, such as a class of a notebook, is kept here for as long as Python runs.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from tacit.core.errors import StudyError
 from tacit.core.registry import Registered, import_object
 from tacit.core.seeds import derive
 
-OWN: dict[str, Any] = {}  # by the text that a study's file has for it
+OWN: dict[str, Any] = {}  # the text that names an object in a study's file -> the object
 PLAIN = (bool, int, float, str, bytes, type(None))
+Traits = list[str | bytes]  # what tells an object from others of its name
 
 
 def is_own(value: Any) -> bool:
@@ -34,31 +36,49 @@ def is_own(value: Any) -> bool:
 
 
 def remember(value: Any) -> str:
-    """The text that names this object from now on: `module:name`, with a digest where that names more than one."""
-    kind = type(value) if isinstance(value, nn.Module) else value
-    path = f"{getattr(kind, '__module__', '?')}:{getattr(kind, '__qualname__', type(kind).__qualname__)}"
+    """The text that names this object from now on.
+
+    It is `module:name`, with a digest behind it where that names more than one object.
+    """
     if isinstance(value, nn.Module):
-        path = f"{path}#{_digest(_class_parts(kind) + _weights(value))}"
-        OWN[path] = copy.deepcopy(value)
-        return path
-    parts = _class_parts(value) if isinstance(value, type) else _code_parts(value)
-    vague = "<locals>" in path if isinstance(value, type) else not _importable(path, value)
-    if (
-        vague or OWN.get(path, value) is not value
-    ):  # a class of that name that was given before is another one
-        path = f"{path}#{_digest(parts)}"
+        return _remember_module(value)
+    path = _import_path(value)
+    if isinstance(value, type):
+        traits = _class_traits(value)
+        is_ambiguous = "<locals>" in path
+    else:
+        traits = _function_traits(value)
+        is_ambiguous = not _importable(path, value)
+    if OWN.get(path, value) is not value:  # an object of that name was given before
+        is_ambiguous = True
+    if is_ambiguous:
+        path = f"{path}#{_digest(traits)}"
     OWN[path] = value
     return path
 
 
+def _remember_module(module: nn.Module) -> str:
+    kind = type(module)
+    traits = _class_traits(kind) + _weight_traits(module)
+    path = f"{_import_path(kind)}#{_digest(traits)}"
+    OWN[path] = copy.deepcopy(module)
+    return path
+
+
+def _import_path(value: Any) -> str:
+    module = getattr(value, "__module__", "?")
+    name = getattr(value, "__qualname__", type(value).__qualname__)
+    return f"{module}:{name}"
+
+
 def recall(path: str) -> Any:
-    """The object of that name: one that was given to a study since Python started, or one that can be imported."""
+    """The object of that name: one that this session has remembered, or one that is imported."""
     if path in OWN:
         return OWN[path]
-    with torch.random.fork_rng(
-        devices=[]
-    ):  # what a module draws when it is imported must not depend on when that is
-        torch.manual_seed(derive(0, "import", path.partition(":")[0]))
+    module = path.partition(":")[0]
+    # What a module draws when it is imported must not depend on when it is imported.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(0, "import", module))
         return _imported(path)
 
 
@@ -68,32 +88,35 @@ def _imported(path: str) -> Any:
             return import_object(path)
         except StudyError:
             raise StudyError(
-                f"the model {path} was given as a Python object, and is not known here; pass the same object to a Study"
-                " first, or put its class into a module"
+                f"the model {path} was given as a Python object, and is not known here;"
+                " pass the same object to a Study first, or put its class into a module"
             ) from None
     return import_object(path)
 
 
-def make(found: Any, arguments: Mapping[str, Any], shape: Sequence[int], outputs: int) -> Any:
-    """The module: a copy of one that is ready, or a new one, told of the data's sizes if it asks for them."""
-    if isinstance(found, nn.Module):
-        return copy.deepcopy(found)
+def make(maker: Any, arguments: Mapping[str, Any], shape: Sequence[int], outputs: int) -> Any:
+    """A copy of a module that is ready, or a new one from a class or a function.
+
+    A class or function that has parameters for the data's sizes gets them.
+    """
+    if isinstance(maker, nn.Module):
+        return copy.deepcopy(maker)
     sizes = {
         "shape": tuple(shape),
         "inputs": math.prod(shape),
         "outputs": outputs,
         "classes": outputs,
     }
-    asked = {name: sizes[name] for name in _parameters(found) if name in sizes}
-    return found(**{**asked, **arguments})
+    filled = {name: sizes[name] for name in _parameters(maker) if name in sizes}
+    return maker(**{**filled, **arguments})
 
 
-def _parameters(found: Callable[..., Any]) -> list[str]:
+def _parameters(function: Callable[..., Any]) -> list[str]:
     try:
-        known = inspect.signature(found).parameters.values()
-    except (TypeError, ValueError):  # some classes written in C have none
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some classes written in C have no signature
         return []
-    return [p.name for p in known if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
 
 
 def _importable(path: str, value: Any) -> bool:
@@ -103,80 +126,78 @@ def _importable(path: str, value: Any) -> bool:
         return False
 
 
-def _digest(parts: list[str | bytes]) -> str:
+def _digest(traits: Traits) -> str:
     digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part if isinstance(part, bytes) else part.encode())
+    for trait in traits:
+        digest.update(trait if isinstance(trait, bytes) else trait.encode())
     return digest.hexdigest()[:12]
 
 
-def _weights(module: nn.Module) -> list[str | bytes]:
-    tensors = {name: t.detach().cpu().reshape(-1) for name, t in module.state_dict().items()}
-    return [
-        repr(module),
-        *(
-            part
-            for name, t in tensors.items()
-            for part in (name, t.view(torch.uint8).numpy().tobytes())
-        ),
-    ]
+def _weight_traits(module: nn.Module) -> Traits:
+    traits: Traits = [repr(module)]
+    for name, tensor in module.state_dict().items():
+        values = tensor.detach().cpu().reshape(-1)
+        traits += [name, values.view(torch.uint8).numpy().tobytes()]
+    return traits
 
 
-def _class_parts(kind: type) -> list[str | bytes]:
+def _class_traits(kind: type) -> Traits:
     """What a class's own functions do, and its plain attributes."""
-    functions = [value for value in vars(kind).values() if isinstance(value, FunctionType)]
-    values = {
-        name: value
-        for name, value in vars(kind).items()
-        if not name.startswith("__") and _is_plain(value)
-    }
-    return [
-        kind.__qualname__,
-        _repr(values),
-        *(part for value in functions for part in _code_parts(value)),
-    ]
+    values: dict[str, Any] = {}
+    functions: Traits = []
+    for name, value in vars(kind).items():
+        if isinstance(value, FunctionType):
+            functions += _function_traits(value)
+        elif not name.startswith("__") and _is_plain(value):
+            values[name] = value
+    return [kind.__qualname__, _repr(values), *functions]
 
 
-def _code_parts(value: Any) -> list[str | bytes]:
+def _function_traits(value: Any) -> Traits:
     """What a function does: its code, and the plain values that it has from outside."""
     if isinstance(value, functools.partial):
-        inner = (
-            _class_parts(value.func) if isinstance(value.func, type) else _code_parts(value.func)
-        )
-        return [*inner, repr(value.args), repr(sorted(value.keywords.items()))]
+        return _partial_traits(value)
     code = getattr(value, "__code__", None)
     if code is None:  # an object that can be called
-        return [
-            repr(
-                sorted(
-                    (name, item) for name, item in vars(value).items() if isinstance(item, PLAIN)
-                )
-            )
-        ]
-    cells = [cell.cell_contents for cell in value.__closure__ or ()]
-    given = (*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).items())
-    outside = [_repr(item) for item in given if _is_plain(item)]
-    return [*_bytes_of(code), *outside]
+        attributes = {name: v for name, v in vars(value).items() if isinstance(v, PLAIN)}
+        return [repr(sorted(attributes.items()))]
+    outside = [cell.cell_contents for cell in value.__closure__ or ()]
+    outside += value.__defaults__ or ()
+    outside += (value.__kwdefaults__ or {}).items()
+    plain = [_repr(item) for item in outside if _is_plain(item)]
+    return [*_code_traits(code), *plain]
 
 
-def _bytes_of(code: CodeType) -> list[str | bytes]:
-    inner = [
-        part for const in code.co_consts if isinstance(const, CodeType) for part in _bytes_of(const)
-    ]
-    consts = [_repr(const) for const in code.co_consts if not isinstance(const, CodeType)]
-    return [code.co_code, repr(code.co_names), *consts, *inner]
+def _partial_traits(partial: functools.partial[Any]) -> Traits:
+    if isinstance(partial.func, type):
+        traits = _class_traits(partial.func)
+    else:
+        traits = _function_traits(partial.func)
+    keywords = sorted(partial.keywords.items())
+    return [*traits, repr(partial.args), repr(keywords)]
+
+
+def _code_traits(code: CodeType) -> Traits:
+    constants: Traits = []
+    inner: Traits = []
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):  # a function inside the function
+            inner += _code_traits(constant)
+        else:
+            constants.append(_repr(constant))
+    return [code.co_code, repr(code.co_names), *constants, *inner]
 
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, dict):
-        return all(_is_plain(item) for pair in value.items() for item in pair)
-    return (
-        all(map(_is_plain, value))
-        if isinstance(value, list | tuple | set)
-        else isinstance(value, PLAIN)
-    )
+        return all(_is_plain(pair) for pair in value.items())
+    if isinstance(value, list | tuple | set):
+        return all(_is_plain(item) for item in value)
+    return isinstance(value, PLAIN)
 
 
-def _repr(const: Any) -> str:
+def _repr(constant: Any) -> str:
     """A constant as a text that is the same in every session; the order of a set is not."""
-    return repr(sorted(map(repr, const))) if isinstance(const, frozenset | set) else repr(const)
+    if isinstance(constant, frozenset | set):
+        return repr(sorted(repr(item) for item in constant))
+    return repr(constant)

@@ -1,4 +1,7 @@
-"""Models in files, as dicts of tensors: torch's own format, read without running any code in it, or safetensors."""
+"""Models in files, as dicts of tensors: safetensors, or torch's own format.
+
+A file of torch's is read without running any code in it.
+"""
 
 from __future__ import annotations
 
@@ -19,26 +22,35 @@ NESTED = ("state_dict", "model_state_dict", "model")  # where a training checkpo
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """The tensors of a model by name; safetensors keep no order, so they come as numbers do: `fc1`, `fc2`, `fc10`."""
+    """The tensors of a model by name.
+
+    Safetensors keep no order, so their tensors are sorted by the numbers in their names: `fc1`,
+    `fc2`, `fc10`.
+    """
+    if not path.exists():
+        raise DataError(f"{path}: there is no such file")
     if not path.is_file():
+        raise DataError(f"{path} is no file")
+    content = _read_safetensors(path) if _is_safetensors(path) else _read_torch(path)
+    state = _unwrap(content)
+    if not state or not all(isinstance(value, Tensor) for value in state.values()):
         raise DataError(
-            f"{path}: there is no such file" if not path.exists() else f"{path} is no file"
+            f"{path}: expected a model's tensors by name,"
+            " as torch.save(model.state_dict(), ...) writes them"
         )
-    found = _read_safe(path) if _is_safe(path) else _read_torch(path)
-    found = next((found[key] for key in NESTED if isinstance(found.get(key), Mapping)), found)
-    if not found or not all(isinstance(value, Tensor) for value in found.values()):
-        raise DataError(
-            f"{path}: expected a model's tensors by name, as torch.save(model.state_dict(), ...) writes them"
-        )
-    return {str(key): value for key, value in found.items()}
+    return {str(key): value for key, value in state.items()}
 
 
 def keeps_order(path: Path, state: Mapping[str, Tensor]) -> bool:
-    """Whether the tensors come in the model's own order: in torch's files, and where names differ in numbers alone."""
-    return (
-        not _is_safe(path)
-        or len({re.sub(r"\d+", "", name.rpartition(".")[0]) for name in state}) == 1
-    )
+    """Whether the tensors come in the model's own order.
+
+    They do in torch's files, and where the names of the layers differ in their numbers alone.
+    """
+    if not _is_safetensors(path):
+        return True
+    layers = [name.rpartition(".")[0] for name in state]
+    without_numbers = {re.sub(r"\d+", "", layer) for layer in layers}
+    return len(without_numbers) == 1
 
 
 def write_state(path: Path, state: Mapping[str, Tensor]) -> None:
@@ -48,44 +60,55 @@ def write_state(path: Path, state: Mapping[str, Tensor]) -> None:
     if path.is_dir():
         raise DataError(f"{path} is a folder; name a file")
     buffer = io.BytesIO()
-    if _is_safe(path):
-        buffer.write(_safetensors().save({key: value.contiguous() for key, value in state.items()}))
+    if _is_safetensors(path):
+        contiguous = {key: value.contiguous() for key, value in state.items()}
+        buffer.write(_safetensors().save(contiguous))
     else:
         torch.save(dict(state), buffer)
     with replacing(path, "wb") as file:
         file.write(buffer.getvalue())
 
 
-def _read_safe(path: Path) -> Mapping[str, Any]:
+def _unwrap(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The model's tensors, where the file is a training checkpoint that holds more than them."""
+    for key in NESTED:
+        state = content.get(key)
+        if isinstance(state, Mapping):
+            return state
+    return content
+
+
+def _read_safetensors(path: Path) -> Mapping[str, Any]:
     library = _safetensors()
     try:
-        found: Mapping[str, Any] = library.load(path.read_bytes())
-    except Exception as error:  # the library's own, by several names
+        tensors: Mapping[str, Any] = library.load(path.read_bytes())
+    except Exception as error:  # the library raises exceptions of several kinds
         raise DataError(f"{path} is damaged, or no safetensors file: {error}") from None
-    return {key: found[key] for key in sorted(found, key=_numbered)}
+    return {key: tensors[key] for key in sorted(tensors, key=_with_numbers)}
 
 
-def _numbered(name: str) -> list[tuple[int, str]]:
-    """Orders names with numbers in them as people do."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+def _with_numbers(name: str) -> list[tuple[int, str]]:
+    """A key that sorts names with numbers in them as people do."""
+    pieces = re.split(r"(\d+)", name)
+    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in pieces]
 
 
 def _read_torch(path: Path) -> Mapping[str, Any]:
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:  # no permission
         raise
     except Exception:  # a file of something else can fail anywhere in torch's reader
-        found = None
-    if not isinstance(found, Mapping):
+        content = None
+    if not isinstance(content, Mapping):
         raise DataError(
-            f"{path} holds no plain tensors: it is damaged, or a whole pickled model, which could run code here; save"
-            " its state instead, torch.save(model.state_dict(), ...)"
+            f"{path} holds no plain tensors: it is damaged, or a whole pickled model, which could"
+            " run code here; save its state instead, torch.save(model.state_dict(), ...)"
         )
-    return found
+    return content
 
 
-def _is_safe(path: Path) -> bool:
+def _is_safetensors(path: Path) -> bool:
     return path.suffix.lower() == ".safetensors"
 
 

@@ -1,7 +1,8 @@
-"""Checkpoints: tensors and plain values in one file, written whole or not at all, read without running anything.
+"""Checkpoints: tensors and plain values in one file.
 
-A study has one checkpoint per block of runs, `checkpoints/block-<k>.pt`, named by the number of its first run. A run's
-state is kept under the run's id, so that a study can go on in other blocks than those it was stopped in.
+A checkpoint is written as a whole or not at all, and reading it runs no code. A study has one per
+block of runs, `checkpoints/block-<k>.pt`, where k is the number of the block's first run. A run's
+state is kept under the run's id, so that a resumed study can divide its runs into other blocks.
 """
 
 from __future__ import annotations
@@ -16,13 +17,11 @@ import torch
 from tacit.core.errors import DataError, StudyError
 from tacit.core.files import replacing
 
-State = dict[
-    str, Any
-]  # a run's, as RunState saves it; of a finished one, its round and status alone
+SavedRun = dict[str, Any]  # as RunState saves it; of a finished run, only its round and status
 
 
 def encode(state: Mapping[str, Any]) -> bytes:
-    """A checkpoint as it stands in a file."""
+    """The bytes of a checkpoint's file."""
     file = io.BytesIO()
     torch.save(dict(state), file)
     return file.getvalue()
@@ -31,14 +30,14 @@ def encode(state: Mapping[str, Any]) -> bytes:
 def decode(encoded: bytes, name: str = "a checkpoint") -> dict[str, Any]:
     """Undoes `encode`; weights_only keeps pickle from importing anything."""
     try:
-        found = torch.load(io.BytesIO(encoded), map_location="cpu", weights_only=True)
+        state = torch.load(io.BytesIO(encoded), map_location="cpu", weights_only=True)
     except Exception:  # a damaged file can fail anywhere in torch's reader
-        found = None
-    if not isinstance(found, dict):
+        state = None
+    if not isinstance(state, dict):
         raise DataError(
             f"{name} cannot be read: it is damaged, or no checkpoint; delete it to start over"
         )
-    return found
+    return state
 
 
 def write(path: Path, encoded: bytes) -> None:
@@ -57,8 +56,8 @@ def load(path: Path) -> dict[str, Any]:
     return decode(path.read_bytes(), str(path))
 
 
-def block_state(key: str, runs: Mapping[str, State], *, done: bool) -> bytes:
-    """A block's checkpoint; `key` says of which study, on which data."""
+def block_state(key: str, runs: Mapping[str, SavedRun], *, done: bool) -> bytes:
+    """A block's checkpoint; `key` stands for the study and its data."""
     return encode({"key": key, "done": done, "runs": dict(runs)})
 
 
@@ -66,34 +65,39 @@ class Checkpoints:
     """The checkpoints of a study's folder."""
 
     def __init__(self, folder: Path, key: str) -> None:
-        self.folder, self.key = folder / "checkpoints", key
-        self.ended: dict[str, State] = {}  # the runs of finished blocks
-        self.going: dict[str, State] = {}  # those of the others
-        self.blocks: dict[int, tuple[str, ...]] = {}  # which runs an unfinished block's file holds
+        self.folder = folder / "checkpoints"
+        self.key = key
+        self.ended: dict[str, SavedRun] = {}  # the runs of finished blocks
+        self.going: dict[str, SavedRun] = {}  # the runs of unfinished blocks
+        self.blocks: dict[int, tuple[str, ...]] = {}  # unfinished block -> the runs in its file
         for path in sorted(self.folder.glob("block-*.pt")):
             self._add(path)
-        self.going = {run: state for run, state in self.going.items() if run not in self.ended}
+        for run in self.ended:
+            self.going.pop(run, None)
 
     @property
     def rounds(self) -> dict[str, int]:
-        """How far each run has come."""
-        return {run: int(state["round"]) for run, state in {**self.going, **self.ended}.items()}
+        """Each run's last round."""
+        saved = {**self.going, **self.ended}
+        return {run: int(state["round"]) for run, state in saved.items()}
 
     def path(self, block: int) -> Path:
         return self.folder / f"block-{block}.pt"
 
     def saved(self, block: int) -> bytes | None:
-        """Where the block goes on, if it has come anywhere."""
-        return self.path(block).read_bytes() if self.path(block).exists() else None
+        """The checkpoint from which the block goes on; None if it has not been started."""
+        path = self.path(block)
+        return path.read_bytes() if path.exists() else None
 
     def write(self, block: int, encoded: bytes) -> None:
         write(self.path(block), encoded)
 
     def arrange(self, blocks: Iterable[tuple[int, Sequence[str]]]) -> None:
-        """Sorts what is saved of unfinished runs into the files of the blocks that will be played, and forgets it here.
+        """Moves the states of unfinished runs into the files of the blocks that will be played.
 
-        The last block first: a file holds no run before the one that it is named by, so what is overwritten has mostly
-        been written elsewhere; what a crash just here loses is computed again.
+        The states are no longer held here after that. The last block is written first: a file holds
+        no run before the one that it is named after, so most of what is overwritten has already
+        been written to another file. What a crash in between loses is computed again.
         """
         wanted = {index: tuple(runs) for index, runs in blocks}
         for index in sorted(wanted, reverse=True):
@@ -105,16 +109,19 @@ class Checkpoints:
         self.going = {}
 
     def _add(self, path: Path) -> None:
-        found = load(path)
-        if found.get("key") != self.key:
+        checkpoint = load(path)
+        if checkpoint.get("key") != self.key:
             raise StudyError(
-                f"{self.folder.parent} was started with another study.yaml or other data, or by a version of tacit"
-                " with other settings, and its rounds would not fit together; run the study into a new folder"
+                f"{self.folder.parent} was started with another study.yaml or other data, or by a"
+                " version of tacit with other settings, and its rounds would not fit together;"
+                " run the study into a new folder"
             )
-        if found["done"]:
-            self.ended |= found["runs"]
+        runs = checkpoint["runs"]
+        if checkpoint["done"]:
+            self.ended |= runs
             return
-        self.blocks[int(path.stem.partition("-")[2])] = tuple(found["runs"])
-        for run, state in found["runs"].items():
+        block = int(path.stem.removeprefix("block-"))
+        self.blocks[block] = tuple(runs)
+        for run, state in runs.items():
             if run not in self.going or state["round"] > self.going[run]["round"]:
                 self.going[run] = state

@@ -1,10 +1,11 @@
-"""What a study ran with, so that it can be run again."""
+"""The versions and the machine that a study ran with, so that it can be run again."""
 
 from __future__ import annotations
 
 import json
 import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -28,39 +29,46 @@ def note_environment(
 ) -> None:
     """Adds to environment.json what the study runs with, unless the last entry says the same.
 
-    `here` says whether the devices are this machine's, whose names can be asked for.
+    `here` says whether the devices are this machine's, so that they can be asked for their names.
     """
-    known = read_environment(folder)
     entry = {
         "tacit": __version__,
         "python": platform.python_version(),
-        **{name: found for name in PACKAGES if (found := _version(name))},
+        **_package_versions(),
         "machine": f"{platform.system()} {platform.machine()}",
-        "device": ", ".join(_device(name) for name in devices) if here else devices[0],
+        "device": _device_names(devices) if here else devices[0],
         "threads": threads or torch.get_num_threads(),
         "side by side": side_by_side,
         "place": place,
     }
-    if not known or known[-1] != entry:
+    entries = read_environment(folder)
+    if not entries or entries[-1] != entry:
         with replacing(folder / "environment.json") as file:
-            file.write(json.dumps([*known, entry], indent=1))
+            file.write(json.dumps([*entries, entry], indent=1))
 
 
 def read_environment(folder: Path) -> list[dict[str, Any]]:
     """The entries, the oldest first; more than one where a study was resumed elsewhere."""
     try:
-        found = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+        entries = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
-    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+    if not isinstance(entries, list):
+        return []
+    return [entry for entry in entries if isinstance(entry, dict)]
 
 
-def _device(name: str) -> str:
-    return torch.cuda.get_device_name(name) if name.startswith("cuda") else name
+def _device_names(devices: Sequence[str]) -> str:
+    names: list[str] = []
+    for device in devices:
+        is_gpu = device.startswith("cuda")
+        names.append(torch.cuda.get_device_name(device) if is_gpu else device)
+    return ", ".join(names)
 
 
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+def _package_versions() -> dict[str, str]:
+    versions: dict[str, str] = {}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions

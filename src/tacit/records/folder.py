@@ -1,8 +1,7 @@
-"""A study's folder: made, kept from two writers, and taken away again if nothing came of it."""
+"""A study's folder: made, locked for one writer, and removed again if the study is refused."""
 
 from __future__ import annotations
 
-import itertools
 import re
 import shutil
 from collections.abc import Iterator
@@ -16,12 +15,15 @@ from tacit.records.history import read_lines
 
 
 def new_folder(name: str, parent: str | Path = "runs") -> Path:
-    """A path for the folder of a new study of this name, which nobody has yet: runs/<name>-<time>."""
+    """A path that does not exist yet, for the folder of a new study: runs/<name>-<time>."""
     word = re.sub(r"[^\w.-]+", "-", name).strip(".-")[:80] or "study"
     stem = f"{word}-{datetime.now():%Y%m%d-%H%M%S}"
-    suffixes = itertools.chain([""], (f"-{k}" for k in itertools.count(2)))
-    paths = (Path(parent) / f"{stem}{suffix}" for suffix in suffixes)
-    return next(path for path in paths if not path.exists())
+    path = Path(parent) / stem
+    number = 2
+    while path.exists():
+        path = Path(parent) / f"{stem}-{number}"
+        number += 1
+    return path
 
 
 def check_empty(folder: Path) -> None:
@@ -38,8 +40,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def make(folder: Path) -> list[Path]:
-    """Makes the folder; those that were not there before, the innermost first."""
-    new = [place for place in (folder, *folder.parents) if not place.exists()]
+    """Makes the folder; returns it and those above it that are new, the innermost first."""
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -50,7 +52,7 @@ def make(folder: Path) -> list[Path]:
 
 @contextmanager
 def undone(folder: Path, new: list[Path]) -> Iterator[None]:
-    """Takes the folder away again if the study is refused before its first round."""
+    """Removes the folder again if the study is refused before its first round."""
     try:
         yield
     except TacitError:
@@ -78,11 +80,13 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _clear(folder: Path, new: list[Path]) -> None:
-    """Empties the folder, and removes those that are new."""
-    for path in list(folder.iterdir()) if folder.is_dir() else []:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for place in new:
-        with suppress(
-            OSError
-        ):  # somebody else has put something there by now, or it was never made
-            place.rmdir()
+    """Empties the folder, and removes the folders that are new."""
+    contents = list(folder.iterdir()) if folder.is_dir() else []
+    for path in contents:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    for path in new:
+        with suppress(OSError):  # it was never made, or somebody else has put something there
+            path.rmdir()

@@ -1,8 +1,9 @@
 """The record of a study: one JSON line per run and round.
 
-`history.jsonl` holds what follows from the study and its seed, so that two runs of it are equal to the byte;
-`timings.jsonl` holds the seconds, and whatever of a record is called `..._seconds`. Lines are appended as they come; at
-the end they stand run by run, wherever the runs were computed. On resume, lines of rounds after a run's checkpoint are
+`history.jsonl` holds what follows from the study and its seed: if the same study is run twice, the
+two files are equal to the byte. `timings.jsonl` holds the seconds of each round, and the entries of
+a record whose names end in `_seconds`. Lines are appended as they come; at the end they are sorted
+run by run, wherever the runs were computed. On resume, lines of rounds after a run's checkpoint are
 dropped.
 """
 
@@ -19,40 +20,46 @@ from tacit.core.errors import DataError
 from tacit.core.files import replacing
 
 FILES = ("history.jsonl", "timings.jsonl")
-Key = tuple[int, int]  # a run's place in the study, and the round
+Key = tuple[int, int]  # a run's position in the study, and the round
 
 
 class History:
-    """Appends to the two files of a study's folder. `rounds` says how many of each run's rounds to keep there."""
+    """Appends to the two files of a study's folder.
+
+    The lines that the files have already are kept up to each run's round in `rounds`.
+    """
 
     def __init__(self, folder: Path, runs: Sequence[str], rounds: Mapping[str, int]) -> None:
-        self.folder, self.place = folder, {run: k for k, run in enumerate(runs)}
-        kept = {
-            (self.place[run], round + 1) for run, count in rounds.items() for round in range(count)
-        }
-        found = {name: self._read(name, kept) for name in FILES}
-        if kept - {key for key, _ in found["history.jsonl"]}:
-            where = folder / "history.jsonl"
+        self.folder = folder
+        self.positions = {run: position for position, run in enumerate(runs)}
+        self.keys: dict[str, list[Key]] = {}  # file -> the key of each of its lines
+        played = self._keys_of(rounds)
+        lines = {name: self._read(name, played) for name in FILES}
+        if played - lines["history.jsonl"].keys():
+            path = folder / "history.jsonl"
             raise DataError(
-                f"{where} has lost lines since the checkpoint; delete checkpoints/ to start over"
+                f"{path} has lost lines since the checkpoint; delete checkpoints/ to start over"
             )
-        self.keys = {name: [key for key, _ in lines] for name, lines in found.items()}
-        for name, lines in found.items():
-            self._replace(name, [line for _, line in lines])
+        for name in FILES:
+            self.keys[name] = list(lines[name])
+            self._replace(name, list(lines[name].values()))
         self.files = {name: open(folder / name, "ab") for name in FILES}  # noqa: SIM115  (closed by close)
 
     def add(self, record: Mapping[str, Any], seconds: float) -> None:
-        """One run's round."""
-        own = {name: value for name, value in record.items() if name.endswith("_seconds")}
-        key = {"run": record["run"], "round": record["round"]}
-        self._write(
-            "history.jsonl", {name: value for name, value in record.items() if name not in own}
-        )
-        times = {"seconds": seconds, **own}
-        self._write("timings.jsonl", key | {name: round(value, 6) for name, value in times.items()})
+        """Appends one run's round."""
+        line: dict[str, Any] = {}
+        timing = {"run": record["run"], "round": record["round"]}
+        timing["seconds"] = round(seconds, 6)
+        for name, value in record.items():
+            if name.endswith("_seconds"):
+                timing[name] = round(value, 6)
+            else:
+                line[name] = value
+        self._write("history.jsonl", line)
+        self._write("timings.jsonl", timing)
 
     def sync(self) -> None:
-        """A checkpoint must not know more than the history after a power cut."""
+        """Brings all lines to the disk: after a power cut, no checkpoint may be ahead of them."""
         for file in self.files.values():
             file.flush()
             os.fsync(file.fileno())
@@ -65,57 +72,67 @@ class History:
         """Closes the files and puts their lines in order, run by run."""
         self.close()
         for name, keys in self.keys.items():
-            if keys != sorted(keys):
-                lines = (self.folder / name).read_bytes().splitlines(keepends=True)
-                self._replace(name, [line for _, line in sorted(zip(keys, lines, strict=True))])
-                keys.sort()
+            if keys == sorted(keys):
+                continue
+            lines = (self.folder / name).read_bytes().splitlines(keepends=True)
+            in_order = sorted(zip(keys, lines, strict=True))
+            self._replace(name, [line for _, line in in_order])
+            keys.sort()
 
-    def _read(self, name: str, kept: set[Key]) -> list[tuple[Key, bytes]]:
-        """The lines to keep, in order, the first of those with equal keys."""
+    def _keys_of(self, rounds: Mapping[str, int]) -> set[Key]:
+        """The keys of each run's first rounds."""
+        keys: set[Key] = set()
+        for run, count in rounds.items():
+            keys.update((self.positions[run], round) for round in range(1, count + 1))
+        return keys
+
+    def _read(self, name: str, wanted: set[Key]) -> dict[Key, bytes]:
+        """A file's lines with the wanted keys, in order; of lines with equal keys, the first."""
         path = self.folder / name
-        if not kept or not path.exists():
-            return []
+        if not wanted or not path.exists():
+            return {}
+        records = read_lines(path)
         lines = path.read_bytes().split(b"\n")[:-1]
-        keys = [
-            (self.place.get(record["run"], -1), record.get("round")) for record in read_lines(path)
-        ]
-        found: dict[Any, bytes] = {}
-        for key, line in zip(keys, lines, strict=True):
-            if key in kept:
-                found.setdefault(key, line + b"\n")
-        return sorted(found.items())
+        by_key: dict[Any, bytes] = {}
+        for record, line in zip(records, lines, strict=True):
+            key = (self.positions.get(record["run"], -1), record.get("round"))
+            if key in wanted:
+                by_key.setdefault(key, line + b"\n")
+        return dict(sorted(by_key.items()))
 
     def _replace(self, name: str, lines: list[bytes]) -> None:
         with replacing(self.folder / name, "wb") as file:
             file.writelines(lines)
 
     def _write(self, name: str, record: Mapping[str, Any]) -> None:
-        self.files[name].write(json.dumps(_finite(record), allow_nan=False).encode() + b"\n")
-        self.keys[name].append((self.place[record["run"]], record["round"]))
+        text = json.dumps(_finite(record), allow_nan=False)
+        self.files[name].write(text.encode() + b"\n")
+        key = (self.positions[record["run"]], record["round"])
+        self.keys[name].append(key)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The whole records of a file that may still be growing."""
+    """The complete records of a file that may still be growing."""
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")[
-        :-1
-    ]  # a last line without its end is still being written
+    text = path.read_text(encoding="utf-8")
+    lines = text.split("\n")[:-1]  # a last line without its end is still being written
     try:
-        found = [json.loads(line) for line in lines]
+        records = [json.loads(line) for line in lines]
     except ValueError as error:
         raise DataError(f"{path} is damaged: {error}") from None
-    if odd := [
-        k for k, record in enumerate(found) if not isinstance(record, dict) or "run" not in record
-    ]:
-        raise DataError(f"{path} is damaged: line {odd[0] + 1} is no record of a run")
-    return found
+    for number, record in enumerate(records, 1):
+        if not isinstance(record, dict) or "run" not in record:
+            raise DataError(f"{path} is damaged: line {number} is no record of a run")
+    return records
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN; what is not a number is null."""
+    """The value as JSON can hold it: NaN and the infinities become null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

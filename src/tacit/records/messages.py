@@ -1,4 +1,7 @@
-"""What comes of a block of runs while it is played: plain values and bytes, which can go through a pipe."""
+"""What a worker sends while it plays a block of runs.
+
+Messages hold plain values and bytes, so that they can go through a pipe.
+"""
 
 from __future__ import annotations
 
@@ -8,38 +11,41 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RoundPlayed:
-    """A run's round."""
+    """A run has finished a round."""
 
-    record: dict[str, Any]
+    record: dict[str, Any]  # the line for history.jsonl
     seconds: float
 
 
 @dataclass(frozen=True)
 class BlockSaved:
-    """Where the block can go on."""
+    """A checkpoint from which the block can go on."""
 
-    rounds: dict[str, int]
+    rounds: dict[str, int]  # run -> its last round in the checkpoint
     state: bytes
 
 
 @dataclass(frozen=True)
 class ModelTrained:
-    """A model of a run that has ended, the global one or a client's own."""
+    """A model of a run that has ended: the global one, or a client's own."""
 
     run: str
-    client: int | None
+    client: int | None  # None for the global model
     state: bytes
 
     @property
     def name(self) -> str:
-        return self.run if self.client is None else f"{self.run}-client-{self.client}"
+        """The name of its file."""
+        if self.client is None:
+            return self.run
+        return f"{self.run}-client-{self.client}"
 
 
 @dataclass(frozen=True)
 class BlockEnded:
-    """The whole block, and its last checkpoint."""
+    """All runs of the block have ended; with the block's last checkpoint."""
 
-    runs: dict[str, tuple[int, str]]  # each one's last round and status
+    runs: dict[str, tuple[int, str]]  # run -> its last round and status
     state: bytes
 
 

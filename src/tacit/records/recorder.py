@@ -1,4 +1,4 @@
-"""Writes what comes of the blocks into the study's folder: history, checkpoints and models. Nobody else does."""
+"""The only writer of a running study's folder: its history, checkpoints and models."""
 
 from __future__ import annotations
 
@@ -17,78 +17,97 @@ RETRIES = 3  # of one block
 
 
 class Recorder:
-    """Takes the messages of all blocks, in whatever order they come. `rounds` are those of each run, by its id."""
+    """Takes the messages of all blocks, in any order. `rounds` says how many each run has."""
 
     def __init__(
         self, folder: Path, rounds: Mapping[str, int], checkpoints: Checkpoints, on_event: OnEvent
     ) -> None:
-        self.folder, self.checkpoints, self.on_event = folder, checkpoints, on_event
+        self.folder = folder
         self.rounds = rounds
-        self.seen = dict.fromkeys(self.rounds, 0) | checkpoints.rounds
-        self.history = History(folder, list(self.rounds), checkpoints.rounds)
-        self.lost: Counter[int] = Counter()  # how often a block has lost its worker
+        self.checkpoints = checkpoints
+        self.on_event = on_event
+        self.recorded = dict.fromkeys(rounds, 0) | checkpoints.rounds  # run -> its last round
+        self.history = History(folder, list(rounds), checkpoints.rounds)
+        self.losses: Counter[int] = Counter()  # block -> how often it has lost its worker
 
     @property
     def done(self) -> int:
-        """Rounds that need not be played any more; of a run that stopped early, all."""
-        ended = self.checkpoints.ended
-        return sum(self.rounds[run] if run in ended else count for run, count in self.seen.items())
+        """Rounds that need not be played any more; of a run that stopped early, these are all."""
+        done = 0
+        for run, last in self.recorded.items():
+            done += self.rounds[run] if run in self.checkpoints.ended else last
+        return done
 
     def take(self, block: int, message: Message) -> None:
         """Records a message.
 
-        A block that is played again from its checkpoint repeats rounds that are known, to the bit. Where an interrupt
-        has lost a round, nothing that builds on it is recorded.
+        A block that is played again from its checkpoint repeats rounds that were recorded before,
+        equal to the bit; they are skipped. If an interrupt has lost a round, no checkpoint after it
+        is recorded.
         """
-        if isinstance(message, RoundPlayed):
-            self._add(message)
-        elif isinstance(message, ModelTrained):
-            self._keep(message)
-        elif isinstance(message, BlockSaved):
-            if all(self.seen[run] >= round for run, round in message.rounds.items()):
-                self._save(block, message.state)
-        elif all(self.seen[run] >= round for run, (round, _) in message.runs.items()):
-            self._end(block, message)
+        match message:
+            case RoundPlayed():
+                self._add_round(message)
+            case ModelTrained():
+                self._save_model(message)
+            case BlockSaved():
+                if self._has_recorded(message.rounds):
+                    self._save_checkpoint(block, message.state)
+            case BlockEnded():
+                rounds = {run: round for run, (round, _) in message.runs.items()}
+                if self._has_recorded(rounds):
+                    self._end_block(block, message)
 
     def saved(self, block: int) -> bytes | None:
-        """Where the block goes on."""
+        """The checkpoint from which the block goes on."""
         return self.checkpoints.saved(block)
 
     def retry(self, block: int, runs: Sequence[str], why: str) -> None:
-        """Notes that a block of these runs has lost its worker; refuses to go on when that happens too often."""
-        self.lost[block] += 1
-        first, others = runs[0], len(runs) - 1
-        name = f"{first} and {others} more" if others else first
-        if self.lost[block] > RETRIES:
+        """Notes that a block of these runs has lost its worker.
+
+        A block that loses its worker too often ends the study.
+        """
+        self.losses[block] += 1
+        name = runs[0]
+        if len(runs) > 1:
+            name += f" and {len(runs) - 1} more"
+        if self.losses[block] > RETRIES:
             raise StudyError(
-                f"{name} lost its worker {RETRIES + 1} times, the last time because {why}; resume the study with fewer"
-                " workers if memory ran out"
+                f"{name} lost its worker {RETRIES + 1} times, the last time because {why};"
+                " resume the study with fewer workers if memory ran out"
             )
         self.on_event(Warned(f"{why}; {name} goes on from its last checkpoint"))
 
     def close(self, *, complete: bool) -> None:
-        """Closes the history, and puts it in order if nothing more will come."""
-        self.history.arrange() if complete else self.history.close()
+        """Closes the history, and puts it in order if the study is complete."""
+        if complete:
+            self.history.arrange()
+        else:
+            self.history.close()
 
-    def _add(self, message: RoundPlayed) -> None:
-        run, round = message.record["run"], message.record["round"]
-        if round == self.seen[run] + 1:
+    def _has_recorded(self, rounds: Mapping[str, int]) -> bool:
+        """Whether all rounds up to these, run by run, are in the history."""
+        return all(self.recorded[run] >= round for run, round in rounds.items())
+
+    def _add_round(self, message: RoundPlayed) -> None:
+        run = message.record["run"]
+        round = message.record["round"]
+        if round == self.recorded[run] + 1:
             self.history.add(message.record, message.seconds)
-            self.seen[run] = round
+            self.recorded[run] = round
             self.on_event(RoundFinished(run, round, message.record))
 
-    def _keep(self, message: ModelTrained) -> None:
+    def _save_model(self, message: ModelTrained) -> None:
         path = self.folder / "models" / f"{message.name}.pt"
         checkpoint.write(path, message.state)
         self.on_event(ModelSaved(message.run, message.client, str(path)))
 
-    def _save(self, block: int, state: bytes) -> None:
+    def _save_checkpoint(self, block: int, state: bytes) -> None:
         self.history.sync()
         self.checkpoints.write(block, state)
 
-    def _end(self, block: int, message: BlockEnded) -> None:
+    def _end_block(self, block: int, message: BlockEnded) -> None:
         for run, (round, status) in message.runs.items():
             self.on_event(RunFinished(run, round, status, self.rounds[run] - round))
-        self._save(
-            block, message.state
-        )  # last: where a listener has failed, a resumed study tells all of it again
+        # Saved last: if a listener fails, the resumed study tells it of all these ends again.
+        self._save_checkpoint(block, message.state)

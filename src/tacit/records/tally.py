@@ -1,4 +1,4 @@
-"""What a study's events add up to: how far it has come, and the comparison as it fills.
+"""The sum of a study's events: how far it has come, and the scores for the comparison so far.
 
 >>> tally = Tally(clock=lambda: 0.0)
 >>> tally.add(StudyStarted("runs/x", 2, 4, 0, {"a": ("fedavg", "iid"), "b": ("fedprox", "iid")}))
@@ -10,57 +10,51 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tacit.core.events import Event, RoundFinished, RunFinished, StudyStarted
 from tacit.records.history import read_lines
 
-FEW = 4  # rounds, before which nothing is said of the time that is left
-State = Literal["waiting", "going", "finished", "diverged"]
+FEW = 4  # rounds, before which the time that is left is not estimated
+CellState = Literal["waiting", "going", "finished", "diverged"]
 
 
 class Cell(NamedTuple):
-    """One place of the comparison: the mean over the seeds so far, and how far they are."""
+    """One cell of the comparison: the mean score of its runs (one per seed), and their state."""
 
     mean: float | None
-    state: State
+    state: CellState
     runs: int
 
 
 class Tally:
-    """Add every event with `add`; the rest reads."""
+    """Adds up the events that are passed to `add`; the properties and methods read the sums."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock, self.since = clock, clock()
-        self.folder, self.latest = "", ""
-        self.runs = self.rounds = self.done = 0
-        self.first, self.started = (
-            self.since,
-            -1,
-        )  # when the first round was done, and how many were then
+        self.clock = clock
+        self.started_at = clock()
+        self.folder = ""
+        self.latest = ""  # the run of the latest round
+        self.runs = 0
+        self.rounds = 0
+        self.done = 0  # rounds
+        self.first_round_at: float | None = None  # when the first round was finished
+        self.done_by_then = 0  # rounds that were done at that time
         self.grid: Mapping[str, tuple[str, str]] = {}
         self.scores: dict[str, float | None] = {}
         self.ended: dict[str, str] = {}  # run -> status
 
     def add(self, event: Event) -> None:
         match event:
-            case StudyStarted(folder=folder, runs=runs, rounds=rounds, done=done, grid=grid):
-                self.folder, self.runs, self.rounds, self.done, self.grid = (
-                    folder,
-                    runs,
-                    rounds,
-                    done,
-                    grid,
-                )
-                self.since, self.started = self.clock(), -1
-                for record in read_lines(Path(folder) / "history.jsonl") if done else []:
-                    self._note(record["run"], record)
+            case StudyStarted():
+                self._start(event)
             case RoundFinished(run=run, metrics=metrics):
                 self.done += 1
-                if self.started < 0:
-                    self.first, self.started = self.clock(), self.done
+                if self.first_round_at is None:
+                    self.first_round_at = self.clock()
+                    self.done_by_then = self.done
                 self._note(run, metrics)
             case RunFinished(run=run, status=status, rounds_left=left):
                 self.done += left
@@ -69,21 +63,25 @@ class Tally:
     @property
     def elapsed(self) -> float:
         """Seconds since the study was started or resumed."""
-        return self.clock() - self.since
+        return self.clock() - self.started_at
 
     @property
     def rate(self) -> float:
-        """Rounds per second since the first one, which had to wait for all that comes before rounds."""
-        seconds = self.clock() - self.first
-        return (
-            (self.done - self.started) / seconds
-            if self.done - self.started >= FEW and seconds > 0
-            else 0.0
-        )
+        """Rounds per second since the end of the first one, or 0 after too few rounds.
+
+        The first round does not count, since everything that comes before rounds delays it.
+        """
+        if self.first_round_at is None:
+            return 0.0
+        rounds = self.done - self.done_by_then
+        seconds = self.clock() - self.first_round_at
+        if rounds < FEW or seconds <= 0:
+            return 0.0
+        return rounds / seconds
 
     @property
     def left(self) -> float | None:
-        """Seconds to go, once there is a rate to tell them by."""
+        """Seconds to go, if they can be estimated yet."""
         return (self.rounds - self.done) / self.rate if self.rate else None
 
     @property
@@ -92,43 +90,54 @@ class Tally:
 
     def text(self) -> str:
         """Where the study is, in one line."""
-        over = self.done >= self.rounds
-        when = (
-            f"in {duration(self.elapsed)}"
-            if over
-            else f"about {duration(self.left)} left"
-            if self.left
-            else ""
-        )
-        parts = ", ".join(part for part in (self.counts, when) if part)
+        text = self.counts
+        if self.done >= self.rounds:
+            text += f", in {duration(self.elapsed)}"
+        elif self.left:
+            text += f", about {duration(self.left)} left"
         if self.latest not in self.scores:
-            return parts
+            return text
         score = self.scores[self.latest]
+        result = "diverged" if score is None else f"{score:.4f}"
         name = ", ".join(self.grid.get(self.latest, (self.latest,)))
-        return f"{parts}; latest {name} {'diverged' if score is None else f'{score:.4f}'}"
+        return f"{text}; latest {name} {result}"
 
     def cell(self, row: str, column: str) -> Cell:
-        """What the comparison holds at this place."""
-        runs = [run for run, place in self.grid.items() if place == (row, column)]
-        scores = [self.scores[run] for run in runs if run in self.scores]
+        """What the comparison holds in this row and column."""
+        runs = [run for run, position in self.grid.items() if position == (row, column)]
+        state = self._state(runs)
+        scores = [self.scores.get(run) for run in runs]
+        numbers = [score for score in scores if score is not None]
+        if state == "diverged" or not numbers:
+            return Cell(None, state, len(runs))
+        return Cell(sum(numbers) / len(numbers), state, len(runs))
+
+    def _state(self, runs: Sequence[str]) -> CellState:
         if any(self.ended.get(run) == "diverged" for run in runs):
-            return Cell(None, "diverged", len(runs))
-        known = [score for score in scores if score is not None]
-        state: State = (
-            "finished"
-            if all(run in self.ended for run in runs)
-            else "going"
-            if scores
-            else "waiting"
-        )
-        return Cell(
-            sum(known) / len(known) if known else None, state if runs else "waiting", len(runs)
-        )
+            return "diverged"
+        if runs and all(run in self.ended for run in runs):
+            return "finished"
+        if any(run in self.scores for run in runs):
+            return "going"
+        return "waiting"
+
+    def _start(self, event: StudyStarted) -> None:
+        self.folder = event.folder
+        self.runs = event.runs
+        self.rounds = event.rounds
+        self.done = event.done
+        self.grid = event.grid
+        self.started_at = self.clock()
+        self.first_round_at = None
+        if event.done:
+            for record in read_lines(Path(event.folder) / "history.jsonl"):
+                self._note(record["run"], record)
 
     def _note(self, run: str, metrics: Mapping[str, Any]) -> None:
         self.scores[run] = metrics.get("accuracy", metrics.get("r2"))
         self.latest = run
-        if (status := metrics.get("status", "running")) != "running":
+        status = metrics.get("status", "running")
+        if status != "running":
             self.ended[run] = status
 
 
@@ -138,8 +147,8 @@ def duration(seconds: float | None) -> str:
     >>> duration(50.4), duration(200), duration(5000)
     ('50 s', '3 min', '1 h 23 min')
     """
-    whole = round(seconds or 0)
-    if whole < 100:
-        return f"{whole} s"
-    hours, minutes = divmod(round(whole / 60), 60)
+    rounded = round(seconds or 0)
+    if rounded < 100:
+        return f"{rounded} s"
+    hours, minutes = divmod(round(rounded / 60), 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"

@@ -12,9 +12,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.core.errors import StudyError
+from tacit.core.errors import DataError, StudyError
 from tacit.core.fields import conform
 from tacit.core.files import replacing
+from tacit.core.own_code import own_code
 from tacit.core.registry import Registered
 from tacit.core.rows import batch_key, columns, head, join, pick
 from tacit.core.seeds import derive, generator, numpy_generator
@@ -37,8 +38,9 @@ class Apple(Fruit, name="apple"):
 
 
 def test_a_subclass_outside_the_package_is_built_by_its_import_path() -> None:
-    found = Registered.find.__func__(Registered, "tacit.federated.algorithms.fedprox:FedProx")  # type: ignore[attr-defined]
-    assert found.name == "fedprox"
+    path = "tacit.federated.algorithms.fedprox:FedProx"
+    member = Registered.find.__func__(Registered, path)  # type: ignore[attr-defined]
+    assert member.name == "fedprox"
 
 
 @pytest.mark.parametrize(
@@ -99,16 +101,16 @@ def test_rows_picked_apart_join_again(count: int, data: st.DataObject) -> None:
         "a": torch.arange(count),
         "view": columns([Apple(float(k)) for k in range(count)], Apple, torch.zeros(1)),
     }
-    parts = [part for part in (head(tree, cut), pick(tree, slice(cut, count))) if len(part["a"])]  # type: ignore[arg-type]
-    again = join(parts)
+    blocks = [head(tree, cut), pick(tree, slice(cut, count))]
+    again = join([block for block in blocks if len(block["a"])])  # type: ignore[arg-type]
     assert torch.equal(again["a"], tree["a"])  # type: ignore[arg-type]
     assert torch.equal(again["view"].weight, tree["view"].weight)  # type: ignore[union-attr]
 
 
 def test_generators_follow_from_seed_and_name_alone() -> None:
-    assert torch.equal(
-        torch.rand(3, generator=generator(1, "a", 2)), torch.rand(3, generator=generator(1, "a", 2))
-    )
+    first = torch.rand(3, generator=generator(1, "a", 2))
+    second = torch.rand(3, generator=generator(1, "a", 2))
+    assert torch.equal(first, second)
     names = [
         (1, "a", 2),
         (2, "a", 2),
@@ -130,3 +132,18 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
         file.write(2)
     assert path.read_text() == "first"
     assert os.listdir(path.parent) == ["file.txt"]
+
+
+@own_code()
+def read_data() -> None:
+    try:
+        raise ValueError("no such patient")
+    except ValueError as cause:
+        raise DataError("the data cannot be read", parameters=("data",)) from cause
+
+
+def test_an_error_that_gets_the_users_line_keeps_its_parameters() -> None:
+    with pytest.raises(DataError) as caught:
+        read_data()
+    assert str(caught.value).startswith("the data cannot be read (test_core.py:")
+    assert caught.value.parameters == ("data",)

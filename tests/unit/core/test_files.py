@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from tacit.core.files import Staged
 
 
+def writing(content: bytes) -> Callable[[IO[bytes]], None]:
+    def fill(file: IO[bytes]) -> None:
+        file.write(content)
+
+    return fill
+
+
 def test_a_staged_file_takes_its_place_when_it_is_published_and_the_last_text_counts(
     tmp_path: Path,
 ) -> None:
-    place = tmp_path / "deep" / "rows.csv"
-    with Staged(place) as file:
-        file.write(lambda stream: stream.write(b"a long first text") and None)
-        file.write(lambda stream: stream.write(b"second") and None)
-        assert not place.exists()
+    path = tmp_path / "deep" / "rows.csv"
+    with Staged(path) as file:
+        file.write(writing(b"a long first text"))
+        file.write(writing(b"second"))
+        assert not path.exists()
         file.publish()
-    assert place.read_bytes() == b"second"
-    assert [path.name for path in place.parent.iterdir()] == ["rows.csv"]
+    assert path.read_bytes() == b"second"
+    assert os.listdir(path.parent) == ["rows.csv"]
 
 
 def test_a_staged_file_that_is_not_published_leaves_nothing_behind_and_the_old_one_as_it_was(
@@ -27,15 +37,16 @@ def test_a_staged_file_that_is_not_published_leaves_nothing_behind_and_the_old_o
 ) -> None:
     old = tmp_path / "old.csv"
     old.write_text("old")
-    for place in (old, tmp_path / "new" / "folder" / "rows.csv"):
-        with Staged(place) as file:
-            file.write(lambda stream: stream.write(b"text") and None)
-    assert [path.name for path in tmp_path.iterdir()] == ["old.csv"]
+    for path in (old, tmp_path / "new" / "folder" / "rows.csv"):
+        with Staged(path) as file:
+            file.write(writing(b"text"))
+    assert os.listdir(tmp_path) == ["old.csv"]
     assert old.read_text() == "old"
 
 
-def test_a_place_where_nothing_can_be_written_is_known_at_once(tmp_path: Path) -> None:
+def test_a_folder_where_nothing_can_be_written_is_noticed_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
+    path = tmp_path / "file" / "rows.csv"
     with pytest.raises(OSError) as caught:
-        Staged(tmp_path / "file" / "rows.csv")
-    assert caught.value.filename == str(tmp_path / "file" / "rows.csv")
+        Staged(path)
+    assert caught.value.filename == str(path)

@@ -1,4 +1,4 @@
-"""Each private name of torch switched off: the public way in its place gives the same, up to rounding."""
+"""Without a private name of torch, the public way gives the same, up to rounding."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tacit.training.optimisers import Adam, lean_update
 from tacit.training.row_trainer import RowTrainer
 from tacit.training.torch_modes import draws_numbers
 
-X, Y = torch.randn(12, 6, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3
+X = torch.randn(12, 6, generator=torch.Generator().manual_seed(0))
+Y = torch.arange(12) % 3
 
 
 def module() -> nn.Module:
@@ -24,15 +25,15 @@ def module() -> nn.Module:
 
 
 def off(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert getattr(torch_private, name) is not None, (
-        f"this torch has no {name}: only the fallback is tried"
-    )
+    private = getattr(torch_private, name)
+    assert private is not None, f"this torch has no {name}: only the fallback is tried"
     monkeypatch.setattr(torch_private, name, None)
 
 
 def test_a_row_is_loaded_tensor_by_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     off("FOREACH_COPY", monkeypatch)
-    target, layout = module(), Layout.of(module())
+    target = module()
+    layout = Layout.of(target)
     row = torch.randn(layout.size)
     layout.load(target, row)
     assert torch.equal(layout.flatten(target), row)
@@ -40,9 +41,9 @@ def test_a_row_is_loaded_tensor_by_tensor(monkeypatch: pytest.MonkeyPatch) -> No
 
 def gradient() -> Tensor:
     w = Layout.of(module()).flatten(module())[None]
-    return row_gradients(module())(
-        w, {}, Batch(X[None], Y[None], (12,)), torch.zeros(1), torch.zeros(())
-    ).g
+    gradients = row_gradients(module())
+    batch = Batch(X[None], Y[None], (12,))
+    return gradients(w, {}, batch, torch.zeros(1), torch.zeros(())).g
 
 
 def test_gradients_come_from_the_public_backward(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,9 +55,11 @@ def test_gradients_come_from_the_public_backward(monkeypatch: pytest.MonkeyPatch
 def five_steps_of_adam() -> Tensor:
     w = torch.ones(1, 40)
     rule = columns([Adam(lr=0.1)], Adam, w)
-    update, state = lean_update(rule, w), rule.init(w)
+    update = lean_update(rule, w)
+    state = rule.init(w)
     for step in range(5):
-        w, state = update(w, torch.sin(torch.arange(40.0) + step)[None], state)
+        g = torch.sin(torch.arange(40.0) + step)[None]
+        w, state = update(w, g, state)
     return w
 
 
@@ -71,7 +74,8 @@ def test_a_whole_training_needs_no_private_name(monkeypatch: pytest.MonkeyPatch)
         trainer = RowTrainer(module(), Samples(X, Y))
         w = trainer.layout.flatten(module()).repeat(2, 1)
         batches = [ListedBatches(torch.arange(12).split(4))] * 2
-        return trainer.train(w, batches, optimiser=columns([Adam()] * 2, Adam, w)).w
+        optimiser = columns([Adam()] * 2, Adam, w)
+        return trainer.train(w, batches, optimiser=optimiser).w
 
     wanted = trained()
     for name in ("FOREACH_COPY", "ENGINE", "FUSED_ADAM", "BATCH_NORM", "DROPOUT"):
@@ -109,7 +113,7 @@ def test_dropout_is_recognised(
 def test_hooks_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     hooked = nn.Linear(2, 2)
     assert not torch_private.has_hooks(hooked)
-    hooked.register_forward_pre_hook(lambda _module, _given: None)
+    hooked.register_forward_pre_hook(lambda _module, _inputs: None)
     assert torch_private.has_hooks(hooked)
 
 

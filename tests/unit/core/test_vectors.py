@@ -13,19 +13,20 @@ layers = st.lists(st.sampled_from(["linear", "conv", "norm", "scale"]), min_size
 
 
 def build(kinds: list[str]) -> nn.Module:
-    made = {
+    makers = {
         "linear": lambda: nn.Linear(3, 2),
         "conv": lambda: nn.Conv1d(2, 3, 2),
         "norm": lambda: nn.BatchNorm1d(4),
         "scale": lambda: nn.Linear(1, 1, bias=False),
     }
-    return nn.Sequential(*(made[kind]() for kind in kinds))
+    return nn.Sequential(*(makers[kind]() for kind in kinds))
 
 
 @given(layers)
 @settings(deadline=None)
 def test_a_model_survives_the_way_to_a_row_and_back(kinds: list[str]) -> None:
-    module, twin = build(kinds), build(kinds)
+    module = build(kinds)
+    twin = build(kinds)
     layout = Layout.of(module)
     layout.load(twin, layout.flatten(module), layout.copy_buffers(module))
     for name, value in module.state_dict().items():
@@ -76,17 +77,18 @@ def test_a_row_of_the_wrong_length_is_refused() -> None:
 def test_buffers_are_contiguous_copies_and_survive_packing() -> None:
     module = nn.BatchNorm2d(3)
     layout = Layout.of(module)
-    one = layout.copy_buffers(module)
-    assert set(one) == {"running_mean", "running_var", "num_batches_tracked"}
-    assert all(value.is_contiguous() for value in one.values())
-    one["running_mean"].fill_(3)
+    buffers = layout.copy_buffers(module)
+    assert set(buffers) == {"running_mean", "running_var", "num_batches_tracked"}
+    assert all(value.is_contiguous() for value in buffers.values())
+    buffers["running_mean"].fill_(3)
     assert module.running_mean is not None
     assert module.running_mean.abs().sum() == 0
-    rows = {name: torch.stack([value, value + 1]) for name, value in one.items()}
+    rows = {name: torch.stack([value, value + 1]) for name, value in buffers.items()}
     packed = pack(rows)
     assert packed["buffers"].shape == (2, 6)
     assert packed["counters"].shape == (2, 1)
-    back = unpack({name: value[1] for name, value in packed.items()}, one)
+    second = {name: value[1] for name, value in packed.items()}
+    back = unpack(second, buffers)
     for name, value in rows.items():
         assert torch.equal(back[name], value[1])
         assert back[name].dtype == value.dtype

@@ -28,8 +28,8 @@ ROWS = st.lists(st.tuples(NUMBERS, TEXTS, DATES, st.booleans()), min_size=3, max
 
 def a_frame(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
     """Columns of every kind; the first row has no gap, so that no column is empty."""
-    whole = [(1.5, "north", "2024-02-29", True), *rows]
-    return pd.DataFrame(whole, columns=["age", "region", "visit", "smoker"])
+    complete = (1.5, "north", "2024-02-29", True)
+    return pd.DataFrame([complete, *rows], columns=["age", "region", "visit", "smoker"])
 
 
 def fit(**columns: list[Any]) -> Encoding:
@@ -55,9 +55,9 @@ def test_a_row_is_encoded_alone_whatever_its_company_and_the_order_of_columns(
     encoding = Encoding.fit(frame)
     columns = [*frame.columns, "more"]
     random.shuffle(columns)
-    place = random.randrange(len(frame))
-    alone = frame.assign(more="x")[columns].iloc[[place]]
-    assert torch.equal(encoding.apply(alone)[0], encoding.apply(frame)[place])
+    row = random.randrange(len(frame))
+    alone = frame.assign(more="x")[columns].iloc[[row]]
+    assert torch.equal(encoding.apply(alone)[0], encoding.apply(frame)[row])
 
 
 @given(ROWS)
@@ -72,22 +72,17 @@ def test_what_is_saved_as_json_is_the_same_encoding(rows: list[tuple[Any, ...]])
     assert torch.equal(again.apply(frame), encoding.apply(frame))
 
 
-@given(
-    st.lists(NUMBERS, min_size=2, max_size=40).filter(
-        lambda values: any(v is not None for v in values)
-    )
-)
+@given(st.lists(NUMBERS, min_size=2, max_size=40).filter(lambda values: set(values) != {None}))
 def test_numbers_are_filled_with_the_median_centred_and_scaled(values: list[float | None]) -> None:
     frame = pd.DataFrame({"a": pd.Series(values, dtype=float)})
     encoding = Encoding.fit(frame)
     x = encoding.apply(frame).double()
-    known = [value for value in values if value is not None]
-    filled = np.array([np.median(known) if value is None else value for value in values])
+    median = np.median([value for value in values if value is not None])
+    filled = np.array([median if value is None else value for value in values])
     assert abs(x[:, 0].mean()) < 1e-4
     if filled.std() > 1e-6 * max(1, abs(filled).max()):
-        np.testing.assert_allclose(
-            x[:, 0], (filled - filled.mean()) / filled.std(), rtol=1e-3, atol=1e-4
-        )
+        wanted = (filled - filled.mean()) / filled.std()
+        np.testing.assert_allclose(x[:, 0], wanted, rtol=1e-3, atol=1e-4)
     assert encoding.names == (("a", "a is missing") if None in values else ("a",))
     if None in values:
         assert x[:, 1].tolist() == [float(value is None) for value in values]
@@ -101,11 +96,8 @@ def test_levels_come_by_frequency_and_a_gap_is_one_more() -> None:
         "region = east",
         "region is missing",
     )
-    assert encoding.apply(pd.DataFrame({"region": ["east", None, "mars"]})).tolist() == [
-        [0, 0, 1, 0],
-        [0, 0, 0, 1],
-        [0, 0, 0, 0],
-    ]
+    x = encoding.apply(pd.DataFrame({"region": ["east", None, "mars"]}))
+    assert x.tolist() == [[0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 0]]
 
 
 def test_a_gap_that_the_training_rows_never_had_is_no_level() -> None:
@@ -120,17 +112,16 @@ def test_beyond_fifty_levels_the_rare_ones_and_the_unknown_are_other() -> None:
     assert len(encoding.names) == 52
     x = encoding.apply(pd.DataFrame({"a": ["rare1", "unknown", None, "level07"]}))
     assert (x.sum(1) == 1).all()
-    assert [encoding.names[k] for k in x.argmax(1)] == [
-        "a = other",
-        "a = other",
-        "a is missing",
-        "a = level07",
-    ]
+    names = [encoding.names[feature] for feature in x.argmax(1)]
+    assert names == ["a = other", "a = other", "a is missing", "a = level07"]
     assert "2 rarer ones are other" in encoding.describe()[0]["becomes"]
 
 
 def test_a_date_is_days_since_1970_and_a_place_in_the_year() -> None:
-    """2 January 1970 is day 1 of the epoch and day 2 of its year; the mean of 0, 1 and 2 is 1, their variance 2/3."""
+    """2 January 1970 is day 1 of the epoch and day 2 of its year.
+
+    The mean of 0, 1 and 2 is 1, their variance 2/3.
+    """
     encoding = fit(day=["1970-01-01", "1970-01-02", "1970-01-03"])
     x = encoding.apply(pd.DataFrame({"day": ["1970-01-01 12:00", "1970-01-02", None]})).double()
     np.testing.assert_allclose(x[:, 0], [-0.5 / (2 / 3) ** 0.5, 0, 0], atol=1e-6)
@@ -148,16 +139,12 @@ def test_dates_are_the_same_however_they_come() -> None:
         "with a zone": stamps.dt.tz_localize("UTC"),
         "objects": pd.Series([stamp.date() for stamp in stamps], dtype=object),
     }
-    encoded = [
-        Encoding.fit(pd.DataFrame({"d": form})).apply(pd.DataFrame({"d": form}))
-        for form in forms.values()
-    ]
-    stated = Encoding.fit(
-        pd.DataFrame({"d": stamps.dt.strftime("%d/%m/%Y")}), dates={"d": "%d/%m/%Y"}
-    )
-    encoded.append(stated.apply(pd.DataFrame({"d": stamps.dt.strftime("%d/%m/%Y")})))
-    for other in encoded[1:]:
-        assert torch.equal(encoded[0], other)
+    format = "%d/%m/%Y"
+    written = pd.DataFrame({"d": stamps.dt.strftime(format)})
+    expected = Encoding.fit(written, dates={"d": format}).apply(written)
+    for form in forms.values():
+        frame = pd.DataFrame({"d": form})
+        assert torch.equal(Encoding.fit(frame).apply(frame), expected)
 
 
 def test_booleans_are_numbers_with_or_without_gaps() -> None:
@@ -170,9 +157,8 @@ def test_numbers_that_are_really_categories_are_taken_as_stated() -> None:
     frame = pd.DataFrame({"ward": [1, 2, 1, 3]})
     encoding = Encoding.fit(frame, categories=["ward"])
     assert encoding.names == ("ward = 1", "ward = 2", "ward = 3")
-    as_floats = pd.DataFrame(
-        {"ward": [1.0, None, 2.0]}
-    )  # what pandas makes of whole numbers with a gap
+    # pandas makes floats of whole numbers with a gap
+    as_floats = pd.DataFrame({"ward": [1.0, None, 2.0]})
     assert encoding.apply(as_floats).tolist() == [[1, 0, 0], [0, 0, 0], [0, 1, 0]]
 
 
@@ -237,7 +223,8 @@ def test_a_column_that_could_mean_two_things_is_refused_in_one_line(
 )
 def test_the_format_that_is_suggested_reads_the_date(text: str, format: str) -> None:
     assert guess_format([text]) == format
-    assert Encoding.fit(pd.DataFrame({"a": [text]}), dates={"a": format}).columns[0].kind == "date"
+    encoding = Encoding.fit(pd.DataFrame({"a": [text]}), dates={"a": format})
+    assert encoding.columns[0].kind == "date"
 
 
 def test_new_rows_that_do_not_fit_are_refused_with_the_column() -> None:
@@ -246,9 +233,8 @@ def test_new_rows_that_do_not_fit_are_refused_with_the_column() -> None:
         encoding.apply(pd.DataFrame({"age": [1.0], "regoin": ["north"]}))
     with pytest.raises(DataError, match="column age: expected a number, got 'old'"):
         encoding.apply(pd.DataFrame({"age": ["old"], "region": ["north"]}))
-    with pytest.raises(
-        DataError, match=r"expected rows as a pandas DataFrame .* got two columns of one name"
-    ):
+    message = r"expected rows as a pandas DataFrame .* got two columns of one name"
+    with pytest.raises(DataError, match=message):
         encoding.apply(pd.DataFrame([[1.0, 2.0]], columns=["age", "age"]))
     with pytest.raises(DataError, match=r"expected rows as a pandas DataFrame .* got list"):
         encoding.apply([{"age": 1.0}])  # type: ignore[arg-type]
@@ -275,12 +261,9 @@ def test_the_description_is_in_plain_words() -> None:
 
 
 def test_a_file_that_holds_no_encoding_is_named(tmp_path: Path) -> None:
-    for content in (
-        "",
-        "[]",
-        '{"columns": [{"kind": "colour"}]}',
-        '{"columns": [{"kind": "number", "name": "a"}]}',
-    ):
+    no_such_kind = '{"columns": [{"kind": "colour"}]}'
+    incomplete = '{"columns": [{"kind": "number", "name": "a"}]}'
+    for content in ("", "[]", no_such_kind, incomplete):
         (tmp_path / "e.json").write_text(content)
         with pytest.raises(DataError, match=r"e\.json holds no encoding, or is damaged"):
             Encoding.load(tmp_path / "e.json")

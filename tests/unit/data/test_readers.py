@@ -29,11 +29,11 @@ def idx_bytes(array: np.ndarray) -> bytes:
 
 
 def write_mnist(folder: Path) -> None:
-    for part, count in (("train", 40), ("t10k", 20)):
+    for subset, count in (("train", 40), ("t10k", 20)):
         images = np.random.default_rng(0).integers(0, 256, (count, 28, 28), dtype=np.uint8)
         labels = (np.arange(count) % 10).astype(np.uint8)
-        (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx_bytes(images)))
-        (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx_bytes(labels))
+        (folder / f"{subset}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx_bytes(images)))
+        (folder / f"{subset}-labels-idx1-ubyte").write_bytes(idx_bytes(labels))
 
 
 def write_cifar_batches(folder: Path) -> np.ndarray:
@@ -123,9 +123,8 @@ def test_hub_parquet_is_read_whatever_its_image_column_is_called(tmp_path: Path)
 
 def test_a_parquet_file_without_pictures_is_refused(tmp_path: Path) -> None:
     pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "x.parquet")
-    with pytest.raises(
-        DataError, match=r"expected the columns img \(or image\) and label, found a"
-    ):
+    message = r"expected the columns img \(or image\) and label, found a"
+    with pytest.raises(DataError, match=message):
         read_image_parquet(tmp_path / "x.parquet")
     (tmp_path / "y.parquet").write_bytes(b"PAR1 nonsense")
     with pytest.raises(DataError, match=r"y\.parquet is not a parquet file"):
@@ -144,14 +143,12 @@ def test_a_table_becomes_a_standardised_data_set(tmp_path: Path, suffix: str) ->
         }
     )
     path = tmp_path / f"t.{suffix}"
-    {
-        "csv": table.to_csv,
-        "tsv": lambda p, **k: table.to_csv(p, sep="\t", **k),
-        "parquet": table.to_parquet,
-    }[suffix](path, index=False)
-    data = Source.build(
-        {"name": "table", "path": str(path), "target": "kind", "drop": ["id"]}
-    ).load()
+    if suffix == "parquet":
+        table.to_parquet(path, index=False)
+    else:
+        table.to_csv(path, sep="\t" if suffix == "tsv" else ",", index=False)
+    spec = {"name": "table", "path": str(path), "target": "kind", "drop": ["id"]}
+    data = Source.build(spec).load()
     assert data.x.shape == (80, 2)
     assert data.labels == ("x", "y")
     torch.testing.assert_close(data.x.mean(0), torch.zeros(2), atol=1e-5, rtol=0)
@@ -186,12 +183,15 @@ def test_a_table_that_cannot_be_used_says_why(
 def test_a_missing_file_and_a_missing_folder_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere\.csv does not exist"):
         Source.build({"name": "table", "path": "nowhere.csv", "target": "y"}).load()
-    with pytest.raises(DataError, match="does not exist; check --data or TACIT_DATA"):
+    message = "does not exist; check data, or the environment variable TACIT_DATA"
+    with pytest.raises(DataError, match=message) as caught:
         data_folder(tmp_path / "nowhere")
+    assert caught.value.parameters == ("data",)
 
 
 def test_a_label_out_of_range_is_refused() -> None:
-    x, y = torch.zeros(3, 2), torch.tensor([0, 1, 2])
+    x = torch.zeros(3, 2)
+    y = torch.tensor([0, 1, 2])
     with pytest.raises(DataError, match="expected training labels from 0 to 1, got 0 to 2"):
         Dataset("d", x, y, x, y, ("a", "b"))
     with pytest.raises(DataError, match="as many labels as samples"):
@@ -204,9 +204,10 @@ def test_a_label_out_of_range_is_refused() -> None:
 
 def test_the_test_set_is_stratified_and_the_same_each_time() -> None:
     y = np.repeat([0, 1], [90, 10])
-    one, other = (split_off_test("d", np.arange(100.0)[:, None], y, ["a", "b"]) for _ in range(2))
-    assert one.test_y.bincount().tolist() == [18, 2]
-    assert torch.equal(one.test_x, other.test_x)
+    x = np.arange(100.0)[:, None]
+    first, again = (split_off_test("d", x, y, ["a", "b"]) for _ in range(2))
+    assert first.test_y.bincount().tolist() == [18, 2]
+    assert torch.equal(first.test_x, again.test_x)
 
 
 @pytest.mark.parametrize("name", ["digits", "iris", "breast_cancer", "wine"])
@@ -220,9 +221,8 @@ def test_diabetes_is_a_regression_that_comes_along() -> None:
     data = Source.build("diabetes").load()
     assert (data.task, data.outputs, data.labels) == ("regression", 1, ())
     assert len(data.y) + len(data.test_y) == 442
-    assert (
-        25 <= (data.y.min() * data.target_spread + data.target_centre).item() < 26
-    )  # as the authors have it
+    lowest = (data.y.min() * data.target_spread + data.target_centre).item()
+    assert 25 <= lowest < 26  # as in the authors' file
 
 
 def test_a_python_function_with_float_outcomes_gives_a_regression() -> None:
@@ -277,15 +277,13 @@ def test_a_damaged_archive_or_batch_is_named(tmp_path: Path) -> None:
 def test_a_folder_without_the_files_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        Cifar10, "remote", Remote("http://127.0.0.1:9/cifar.tar.gz", "md5:" + "0" * 32)
-    )
+    remote = Remote("http://127.0.0.1:9/cifar.tar.gz", "md5:" + "0" * 32)
+    monkeypatch.setattr(Cifar10, "remote", remote)
     monkeypatch.setenv("TACIT_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(
-        DataError,
-        match=r"neither .* nor .*cifar10 holds cifar-10-batches-py or .* and cannot download",
-    ):
+    message = r"neither .* nor .*cifar10 holds cifar-10-batches-py or .* and cannot download"
+    with pytest.raises(DataError, match=message) as caught:
         Cifar10().load(tmp_path)
+    assert caught.value.parameters == ("data",)
 
 
 @pytest.fixture

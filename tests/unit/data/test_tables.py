@@ -37,18 +37,19 @@ def patients(rows: int = 120) -> pd.DataFrame:
 
 
 def load(frame: pd.DataFrame, folder: Path, target: str = "outcome", **settings: Any) -> Dataset:
-    frame.to_csv(folder / "t.csv", index=False)
-    return Source.build(
-        {"name": "table", "path": str(folder / "t.csv"), "target": target, **settings}
-    ).load()
+    path = folder / "t.csv"
+    frame.to_csv(path, index=False)
+    spec = {"name": "table", "path": str(path), "target": target, **settings}
+    return Source.build(spec).load()
 
 
-def said(frame: pd.DataFrame, folder: Path, **settings: Any) -> list[str]:
-    frame.to_csv(folder / "t.csv", index=False)
-    heard: list[Event] = []
-    source = Source.build({"name": "table", "path": str(folder / "t.csv"), **settings})
-    source.load(None, heard.append)
-    return [event.text for event in heard if isinstance(event, Warned)]
+def warnings(frame: pd.DataFrame, folder: Path, **settings: Any) -> list[str]:
+    path = folder / "t.csv"
+    frame.to_csv(path, index=False)
+    events: list[Event] = []
+    source = Source.build({"name": "table", "path": str(path), "target": "y", **settings})
+    source.load(None, events.append)
+    return [event.text for event in events if isinstance(event, Warned)]
 
 
 def test_text_dates_and_gaps_become_features_fitted_on_the_training_rows_alone(
@@ -68,15 +69,15 @@ def test_text_dates_and_gaps_become_features_fitted_on_the_training_rows_alone(
 def test_semicolons_and_decimal_commas_say_the_same_as_commas_and_points(tmp_path: Path) -> None:
     frame = patients()
     usual = load(frame, tmp_path)
-    for name, marks in {
+    files: dict[str, dict[str, Any]] = {
         "a.csv": {"sep": ";", "decimal": ","},
         "b.csv": {"sep": ";"},
         "c.csv.gz": {"sep": ";"},
-    }.items():
-        frame.to_csv(tmp_path / name, index=False, **marks)
-        data = Source.build(
-            {"name": "table", "path": str(tmp_path / name), "target": "outcome"}
-        ).load()
+    }
+    for name, marks in files.items():
+        path = tmp_path / name
+        frame.to_csv(path, index=False, **marks)
+        data = Source.build({"name": "table", "path": str(path), "target": "outcome"}).load()
         torch.testing.assert_close(data.x, usual.x)
 
 
@@ -102,26 +103,21 @@ def test_the_task_follows_from_the_target(
 def test_a_numeric_target_may_be_told_what_it_is(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": np.arange(60), "y": np.arange(60) % 3})
     assert load(frame, tmp_path, "y", task="regression").task == "regression"
-    assert (
-        load(frame.assign(y=np.arange(60) % 30), tmp_path, "y", task="classification").classes == 30
-    )
+    many = frame.assign(y=np.arange(60) % 30)
+    assert load(many, tmp_path, "y", task="classification").classes == 30
     with pytest.raises(DataError, match="expected a number, got 'x'"):
         load(frame.assign(y="x"), tmp_path, "y", task="regression")
 
 
 def test_what_was_guessed_or_left_out_is_said_and_noted(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": np.arange(60), "y": np.arange(60) % 3})
-    assert (
-        "3 different whole numbers and is taken for classes" in said(frame, tmp_path, target="y")[0]
-    )
-    assert (
-        "taken for a measurement" in said(frame.assign(y=frame["a"] / 7), tmp_path, target="y")[0]
-    )
-    assert said(frame, tmp_path, target="y", task="classification") == []
-    gaps = frame.assign(y=np.where(frame["a"] < 5, None, "x"), b=1).assign(
-        y=lambda f: f["y"].where(f["a"] < 30, "z")
-    )
-    assert said(gaps, tmp_path, target="y") == ["t.csv: 5 rows without y were left out"]
+    message = "3 different whole numbers and is taken for classes"
+    assert message in warnings(frame, tmp_path)[0]
+    measured = frame.assign(y=frame["a"] / 7)
+    assert "taken for a measurement" in warnings(measured, tmp_path)[0]
+    assert warnings(frame, tmp_path, task="classification") == []
+    gaps = frame.assign(y=[None] * 5 + ["x"] * 25 + ["z"] * 30, b=1)
+    assert warnings(gaps, tmp_path) == ["t.csv: 5 rows without y were left out"]
     data = load(gaps, tmp_path, "y")
     assert len(data.y) + len(data.test_y) == 55
     assert data.encoding is not None
@@ -200,73 +196,66 @@ def test_settings_that_do_not_fit_the_table_are_refused_in_one_line(
 
 
 def test_a_public_table_is_encoded_with_the_studys_levels_and_units(tmp_path: Path) -> None:
-    own = load(patients(), tmp_path)
-    other = patients(60).assign(sex="m", hospital="abroad")[
-        ["outcome", "stay", "admitted", "sex", "age", "hospital"]
-    ]
-    public = load(other, tmp_path)
-    x, y = align(public, own)
-    assert own.encoding is not None
-    assert x.shape == (60, len(own.columns))
-    assert (x[:, own.columns.index("sex = m")] == 1).all()
-    assert (
-        x[:, [k for k, name in enumerate(own.columns) if name.startswith("hospital")]] == 0
-    ).all()
-    assert torch.equal(x, own.encoding.apply(public.frame))  # type: ignore[arg-type]
-    assert [own.labels[k] for k in y] == [
-        public.labels[k] for k in torch.cat([public.y, public.test_y])
-    ]
+    data = load(patients(), tmp_path)
+    frame = patients(60).assign(sex="m", hospital="abroad")
+    frame = frame[["outcome", "stay", "admitted", "sex", "age", "hospital"]]
+    public = load(frame, tmp_path)
+    x, y = align(public, data)
+    assert data.encoding is not None
+    assert x.shape == (60, len(data.columns))
+    assert (x[:, data.columns.index("sex = m")] == 1).all()
+    hospitals = [k for k, name in enumerate(data.columns) if name.startswith("hospital")]
+    assert (x[:, hospitals] == 0).all()
+    assert torch.equal(x, data.encoding.apply(public.frame))  # type: ignore[arg-type]
+    public_y = torch.cat([public.y, public.test_y])
+    assert [data.labels[k] for k in y] == [public.labels[k] for k in public_y]
+    without = load(frame.drop(columns="sex"), tmp_path)
     with pytest.raises(DataError, match="do not fit the study's: the rows have no column 'sex'"):
-        align(load(other.drop(columns="sex"), tmp_path), own)
+        align(without, data)
 
 
 def test_public_outcomes_are_in_the_studys_units(tmp_path: Path) -> None:
     frame = patients()
-    own, public = (
-        load(frame, tmp_path, "stay"),
-        load(frame.head(60).assign(stay=lambda f: f["stay"] + 1), tmp_path, "stay"),
-    )
-    _, y = align(public, own)
-    back = y.double() * own.target_spread + own.target_centre
-    assert sorted(back.numpy()) == pytest.approx(sorted(frame["stay"].head(60) + 1), abs=1e-4)
+    longer = frame["stay"].head(60) + 1
+    data = load(frame, tmp_path, "stay")
+    public = load(frame.head(60).assign(stay=longer), tmp_path, "stay")
+    _, y = align(public, data)
+    back = y.double() * data.target_spread + data.target_centre
+    assert sorted(back.numpy()) == pytest.approx(sorted(longer), abs=1e-4)
     with pytest.raises(DataError, match=r"are for classification, the study's for regression"):
-        align(load(frame, tmp_path), own)
+        align(load(frame, tmp_path), data)
 
 
 def test_data_tell_apart_by_their_fingerprint_also_in_owners_and_units(tmp_path: Path) -> None:
     frame = patients()
-    prints = [
-        load(frame, tmp_path, drop=["hospital"]).fingerprint(),
-        load(frame, tmp_path, client="hospital").fingerprint(),
-        load(frame, tmp_path, "stay", drop=["hospital"]).fingerprint(),
-        load(
-            frame.assign(stay=frame["stay"] * 2), tmp_path, "stay", drop=["hospital"]
-        ).fingerprint(),
+    doubled = frame.assign(stay=frame["stay"] * 2)
+    datasets = [
+        load(frame, tmp_path, drop=["hospital"]),
+        load(frame, tmp_path, client="hospital"),
+        load(frame, tmp_path, "stay", drop=["hospital"]),
+        load(doubled, tmp_path, "stay", drop=["hospital"]),
     ]
-    assert len(set(prints)) == 4
+    assert len({dataset.fingerprint() for dataset in datasets}) == 4
 
 
 def test_arrays_are_scaled_by_their_training_rows_alone() -> None:
     rng = np.random.default_rng(0)
-    x, y = rng.normal(5, 3, (50, 2)), np.arange(50) % 2
-    made = split_off_test("arrays", x, y)
-    assert made.x.mean(0).tolist() == pytest.approx([0, 0], abs=1e-6)
-    assert made.test_x.mean(0).abs().max() > 1e-3
-    assert made.centre is not None
-    assert made.centre.tolist() != pytest.approx(x.mean(0).tolist(), abs=1e-6)
+    x = rng.normal(5, 3, (50, 2))
+    data = split_off_test("arrays", x, np.arange(50) % 2)
+    assert data.x.mean(0).tolist() == pytest.approx([0, 0], abs=1e-6)
+    assert data.test_x.mean(0).abs().max() > 1e-3
+    assert data.centre is not None
+    assert data.centre.tolist() != pytest.approx(x.mean(0).tolist(), abs=1e-6)
 
 
 def test_an_owner_of_one_row_keeps_it_for_training(tmp_path: Path) -> None:
     frame = patients()
-    for place in range(
-        len(frame)
-    ):  # wherever the single row lies, also where the test would be drawn
-        alone = frame.assign(
-            hospital=["lonely" if k == place else "large" for k in range(len(frame))]
-        )
-        made = load(alone, tmp_path, client="hospital")
-        assert made.owner is not None
-        assert set(made.owner.tolist()) == {0, 1}
+    rows = np.arange(len(frame))
+    for row in rows:  # wherever the single row lies, also where the test would be drawn
+        hospitals = np.where(rows == row, "lonely", "large")
+        data = load(frame.assign(hospital=hospitals), tmp_path, client="hospital")
+        assert data.owner is not None
+        assert set(data.owner.tolist()) == {0, 1}
 
 
 def test_only_numbers_and_days_have_moments() -> None:
@@ -275,28 +264,29 @@ def test_only_numbers_and_days_have_moments() -> None:
     )
     encoding = Encoding.fit(frame)
     centre, spread = encoding.moments()
-    plain = [name for name in encoding.names if name not in ("a", "d")]
-    for name, middle, width in zip(encoding.names, centre.tolist(), spread.tolist(), strict=True):
-        assert ((middle, width) == (0.0, 1.0)) == (name in plain), name
+    for feature, name in enumerate(encoding.names):
+        is_scaled = (centre[feature].item(), spread[feature].item()) != (0.0, 1.0)
+        assert is_scaled == (name in ("a", "d")), name
 
 
 def test_public_rows_of_some_classes_keep_their_meaning(tmp_path: Path) -> None:
-    mine = load(pd.DataFrame({"x": range(60), "y": ["a", "b", "c"] * 20}), tmp_path, target="y")
-    public = load(pd.DataFrame({"x": range(40), "y": ["b", "c"] * 20}), tmp_path, target="y")
-    _, y = align(public, mine)
+    data = load(pd.DataFrame({"x": range(60), "y": ["a", "b", "c"] * 20}), tmp_path, "y")
+    public = load(pd.DataFrame({"x": range(40), "y": ["b", "c"] * 20}), tmp_path, "y")
+    _, y = align(public, data)
     assert sorted(set(y.tolist())) == [1, 2]
 
 
 def test_a_class_called_none_is_a_class_and_na_is_a_gap_also_in_new_rows(tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": ["p", "NA", "q"] * 20, "y": ["None", "some"] * 30})
-    made = load(frame, tmp_path, target="y")
-    assert made.labels == ("None", "some")
-    assert made.encoding is not None
-    assert set(made.columns) == {"x = p", "x = q", "x is missing"}
-    assert made.encoding.apply(pd.DataFrame({"x": ["NA", None]})).tolist() == [[0, 0, 1], [0, 0, 1]]
+    data = load(frame, tmp_path, target="y")
+    assert data.labels == ("None", "some")
+    assert data.encoding is not None
+    assert set(data.columns) == {"x = p", "x = q", "x is missing"}
+    gaps = pd.DataFrame({"x": ["NA", None]})
+    assert data.encoding.apply(gaps).tolist() == [[0, 0, 1], [0, 0, 1]]
 
 
-def test_all_columns_that_need_mending_are_named_at_once(tmp_path: Path) -> None:
+def test_all_columns_that_need_fixing_are_named_at_once(tmp_path: Path) -> None:
     frame = pd.DataFrame(
         {
             "who": [f"p{k}" for k in range(40)],
@@ -308,14 +298,12 @@ def test_all_columns_that_need_mending_are_named_at_once(tmp_path: Path) -> None
     )
     with pytest.raises(DataError) as refused:
         load(frame, tmp_path, target="y")
-    for part in (
-        "as names and ids do",
-        "state their format",
-        "looks like numbers such as",
-        "looks like dates such as",
-    ):
-        assert part in str(refused.value)
-    assert "\n" not in str(refused.value)
+    message = str(refused.value)
+    assert "as names and ids do" in message
+    assert "state their format" in message
+    assert "looks like numbers such as" in message
+    assert "looks like dates such as" in message
+    assert "\n" not in message
 
 
 def test_lists_and_the_year_9999_are_refused_in_one_line(tmp_path: Path) -> None:
@@ -329,12 +317,8 @@ def test_lists_and_the_year_9999_are_refused_in_one_line(tmp_path: Path) -> None
 
 
 def test_float_classes_come_back_as_floats(tmp_path: Path) -> None:
-    made = load(
-        pd.DataFrame({"x": range(40), "y": [0.5, 1.5] * 20}),
-        tmp_path,
-        target="y",
-        task="classification",
-    )
-    assert made.encoding is not None
-    assert made.encoding.target is not None
-    assert made.encoding.target.decode(torch.eye(2)) == [0.5, 1.5]
+    frame = pd.DataFrame({"x": range(40), "y": [0.5, 1.5] * 20})
+    data = load(frame, tmp_path, target="y", task="classification")
+    assert data.encoding is not None
+    assert data.encoding.target is not None
+    assert data.encoding.target.decode(torch.eye(2)) == [0.5, 1.5]

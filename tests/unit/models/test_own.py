@@ -37,25 +37,27 @@ class Shaped(nn.Sequential):
         super().__init__(nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], classes))
 
 
-def weights_of(model: Model, seed: int = 0) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in make_module(model, (4,), 3, seed).parameters()])
+def weights(module: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in module.parameters()])
+
+
+def initial_weights(model: Model, seed: int = 0) -> torch.Tensor:
+    return weights(make_module(model, (4,), 3, seed))
 
 
 def test_sizes_that_a_constructor_asks_for_are_filled_in() -> None:
-    assert make_module(Model.build(Sized), (4,), 3, 0)(torch.zeros(2, 4)).shape == (2, 3)
-    assert make_module(Model.build(Shaped), (1, 8, 8), 10, 0)(torch.zeros(2, 1, 8, 8)).shape == (
-        2,
-        10,
-    )
-    made = make_module(Model.build(lambda inputs, outputs: nn.Linear(inputs, outputs)), (4,), 1, 0)
-    assert made(torch.zeros(2, 4)).shape == (2, 1)
+    sized = make_module(Model.build(Sized), (4,), 3, 0)
+    assert sized(torch.zeros(2, 4)).shape == (2, 3)
+    shaped = make_module(Model.build(Shaped), (1, 8, 8), 10, 0)
+    assert shaped(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+    model = Model.build(lambda inputs, outputs: nn.Linear(inputs, outputs))
+    assert make_module(model, (4,), 1, 0)(torch.zeros(2, 4)).shape == (2, 1)
 
 
 def test_arguments_that_are_given_go_before_those_that_are_filled_in() -> None:
     spec = {"name": "module", "path": "own_code:Far", "arguments": {"outputs": 5}}
-    with pytest.raises(
-        StudyError, match=r"it gives \(5,\); a class that has the parameters inputs and outputs"
-    ):
+    message = r"it gives \(5,\); a class that has the parameters inputs and outputs"
+    with pytest.raises(StudyError, match=message):
         make_module(Model.build(spec), (4,), 3, 0)
 
 
@@ -77,25 +79,28 @@ def test_a_study_takes_a_class_a_function_and_a_module(tmp_path: Path) -> None:
 def test_a_class_may_come_with_arguments() -> None:
     model = {"name": "module", "path": Sized, "arguments": {"width": {"grid": [5, 6]}}}
     runs = Study(**SMALL, model=model).runs()
-    assert [len(weights_of(run.model)) for run in runs] == [43, 51]  # 8 w + 3
+    assert [len(initial_weights(run.model)) for run in runs] == [43, 51]  # 8 w + 3
 
 
 def test_a_module_starts_every_seed_from_its_own_weights_as_they_were() -> None:
     module = Sized(4, 3)
-    start = torch.cat([p.detach().flatten().clone() for p in module.parameters()])
+    start = weights(module).clone()
     model = Study(**SMALL, model=module).runs()[0].model
     with torch.no_grad():
         module.layers[0].weight.zero_()
-    assert torch.equal(weights_of(model, 0), start)
-    assert torch.equal(weights_of(model, 1), start)
+    assert torch.equal(initial_weights(model, 0), start)
+    assert torch.equal(initial_weights(model, 1), start)
 
 
 def test_modules_with_other_weights_and_functions_with_other_code_have_other_names() -> None:
     factories = [lambda outputs, k=k: nn.Linear(4, outputs, bias=k) for k in (True, False)]
     partials = [functools.partial(Sized, width=width) for width in (3, 4)]
-    others = [Sized(4, 3), Sized(4, 3), lambda outputs: nn.Linear(4, outputs)]
-    assert len({own.remember(one) for one in (*factories, *partials, *others)}) == 7
-    assert make_module(Model.build(partials[0]), (4,), 3, 0)(torch.zeros(2, 4)).shape == (2, 3)
+    modules = [Sized(4, 3), Sized(4, 3)]
+    functions = [lambda outputs: nn.Linear(4, outputs)]
+    names = {own.remember(value) for value in (*factories, *partials, *modules, *functions)}
+    assert len(names) == 7
+    module = make_module(Model.build(partials[0]), (4,), 3, 0)
+    assert module(torch.zeros(2, 4)).shape == (2, 3)
     assert own.remember(Sized) == f"{__name__}:Sized"
     assert own.remember(own_code.Net) == "own_code:Net"
 
@@ -107,15 +112,11 @@ def test_the_same_object_is_found_again_and_another_sessions_is_asked_for(
     model = Model.build(module)
     spec = model.spec()
     monkeypatch.setattr(own, "OWN", {})
-    with pytest.raises(
-        StudyError, match=r"was given as a Python object, .* pass the same object to a Study first"
-    ):
+    message = r"was given as a Python object, .* pass the same object to a Study first"
+    with pytest.raises(StudyError, match=message):
         make_module(Model.build(spec), (4,), 3, 0)
     Study(**SMALL, model=module)
-    assert torch.equal(
-        weights_of(Model.build(spec)),
-        torch.cat([p.detach().flatten() for p in module.parameters()]),
-    )
+    assert torch.equal(initial_weights(Model.build(spec)), weights(module))
 
 
 def test_a_class_of_a_script_is_resumed_by_the_script_and_refused_elsewhere(
@@ -136,14 +137,14 @@ print(results.model(results.best()))
 """
     (tmp_path / "script.py").write_text(script)
     for arguments in ([], ["again"]):
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "script.py", *arguments],
             cwd=tmp_path,
             capture_output=True,
             text=True,
             check=True,
         )
-        assert done.stdout.startswith("Net(")
+        assert process.stdout.startswith("Net(")
     assert "path: __main__:Net" in (tmp_path / "out" / "study.yaml").read_text()
     with pytest.raises(StudyError, match="the model __main__:Net was given as a Python object"):
         tacit.resume(tmp_path / "out")
@@ -175,48 +176,58 @@ def test_objects_of_one_name_are_told_apart() -> None:
 
         return make
 
-    twins = [
-        type(
-            "Twin", (nn.Linear,), {"__init__": lambda self: nn.Linear.__init__(self, 4, 3), "W": w}
-        )
-        for w in (1, 2)
+    def twin(width: int) -> type[nn.Module]:
+        def initialise(self: nn.Linear) -> None:
+            nn.Linear.__init__(self, 4, 3)
+
+        return type("Twin", (nn.Linear,), {"__init__": initialise, "W": width})
+
+    pairs = [
+        [local(4), local(64)],
+        [listed([4]), listed([64])],
+        [keyed(4), keyed(64)],
+        [twin(1), twin(2)],
     ]
-    for pair in ([local(4), local(64)], [listed([4]), listed([64])], [keyed(4), keyed(64)], twins):
+    for pair in pairs:
         assert len(Study("o", model=pair, dataset="iris").runs()) == 2
 
 
 def test_a_study_keeps_the_class_it_was_given() -> None:
     def named(width: int) -> type[nn.Module]:
-        return type(
-            "Given",
-            (nn.Sequential,),
-            {
-                "__module__": "nowhere",
-                "__init__": lambda self: nn.Sequential.__init__(
-                    self, nn.Linear(4, width), nn.Linear(width, 3)
-                ),
-            },
-        )
+        def initialise(self: nn.Sequential) -> None:
+            nn.Sequential.__init__(self, nn.Linear(4, width), nn.Linear(width, 3))
+
+        attributes = {"__module__": "nowhere", "__init__": initialise}
+        return type("Given", (nn.Sequential,), attributes)
 
     first = Study("first", model=named(5), dataset="iris")
     Study("second", model=named(7), dataset="iris")
-    made = first.runs()[0].model.make((4,), 3)
-    assert made[0].out_features == 5  # type: ignore[index]
+    module = first.runs()[0].model.make((4,), 3)
+    assert module[0].out_features == 5  # type: ignore[index]
 
 
 def test_what_a_module_draws_when_it_is_imported_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = "from torch import nn\nclass Net(nn.Linear):\n  def __init__(self): super().__init__(4, 2)\nnet = Net()\n"
+    code = """
+from torch import nn
+
+class Net(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 2)
+
+net = Net()
+"""
     (tmp_path / "drawing_when_imported.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    first, second = (
-        make_module(Model.build("drawing_when_imported:Net"), (4,), 2, 0) for _ in range(2)
-    )
-    assert torch.equal(first.weight, second.weight)  # the first one imported it
-    ready = make_module(Model.build("drawing_when_imported:net"), (4,), 2, 0)
+
+    def module(name: str) -> nn.Module:
+        return make_module(Model.build(f"drawing_when_imported:{name}"), (4,), 2, 0)
+
+    first = module("Net")  # which imports it
+    second = module("Net")
+    assert torch.equal(first.weight, second.weight)
+    ready = module("net")
     del sys.modules["drawing_when_imported"]
     torch.manual_seed(5)
-    assert torch.equal(
-        ready.weight, make_module(Model.build("drawing_when_imported:net"), (4,), 2, 0).weight
-    )
+    assert torch.equal(ready.weight, module("net").weight)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,19 +19,16 @@ def net() -> nn.Module:
 def test_a_model_comes_back_as_it_was_written(tmp_path: Path, name: str) -> None:
     state = net().state_dict()
     weight_files.write_state(tmp_path / name, state)
-    found = weight_files.read_state(tmp_path / name)
-    assert found.keys() == state.keys()
-    assert all(torch.equal(found[key], state[key]) for key in state)
+    again = weight_files.read_state(tmp_path / name)
+    assert again.keys() == state.keys()
+    assert all(torch.equal(again[key], state[key]) for key in state)
 
 
 def test_layers_of_safetensors_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     state = {f"fc{k}.weight": torch.zeros(1, 1) for k in (10, 2, 1)}
     weight_files.write_state(tmp_path / "a.safetensors", state)
-    assert list(weight_files.read_state(tmp_path / "a.safetensors")) == [
-        "fc1.weight",
-        "fc2.weight",
-        "fc10.weight",
-    ]
+    names = list(weight_files.read_state(tmp_path / "a.safetensors"))
+    assert names == ["fc1.weight", "fc2.weight", "fc10.weight"]
 
 
 def test_the_model_of_a_training_checkpoint_is_found(tmp_path: Path) -> None:
@@ -54,7 +52,7 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("a.pt", b"", "holds no plain tensors"),
         ("a.pt", b"weights?", "holds no plain tensors"),
@@ -63,11 +61,11 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_other_files_are_refused(
-    tmp_path: Path, name: str, content: bytes | None, said: str
+    tmp_path: Path, name: str, content: bytes | None, message: str
 ) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         weight_files.read_state(tmp_path / name)
 
 
@@ -105,6 +103,6 @@ def test_what_holds_no_tensors_is_refused(tmp_path: Path) -> None:
 def test_without_the_package_safetensors_say_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "safetensors.torch", None)
+    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
     with pytest.raises(MissingDependencyError, match=r'pip install "tacit\[safetensors\]"'):
         weight_files.write_state(tmp_path / "a.safetensors", net().state_dict())

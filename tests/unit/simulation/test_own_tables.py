@@ -67,7 +67,7 @@ def test_each_hospital_keeps_its_rows_and_its_name(tmp_path: Path) -> None:
 def test_the_number_of_clients_must_be_the_tables(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the column hospital names 3 clients; set clients: 3"):
         tacit.run(a_study(tmp_path, clients=4), tmp_path / "a")
-    with pytest.raises(DataError, match="by_client needs data that say whose each row is"):
+    with pytest.raises(DataError, match="by_client needs data that name each row's client"):
         tacit.run({"dataset": "iris", "split": "by_client"}, tmp_path / "a")
     assert not (tmp_path / "a").exists()
 

@@ -14,7 +14,8 @@ from tacit.data.splits.split import Index, Split, by_owner
 
 @dataclass(frozen=True)
 class ByClient(Split, name="by_client"):
-    """Each client gets its own rows, as a column of the table says: `dataset: {name: table, ..., client: hospital}`."""
+    """Each client gets its own rows, as a column of the table says:
+    `dataset: {name: table, ..., client: hospital}`."""
 
     by: ClassVar[Literal["labels", "owners"]] = "owners"
 

@@ -1,7 +1,8 @@
-"""Vertical data: parties hold different columns about people of whom only some are common to all."""
+"""Vertical data: parties hold different columns about people, some of whom are known to all."""
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from tacit.data.splits.split import Index
 
 @dataclass(frozen=True)
 class Holding:
-    """What one party holds: these people's rows, of these columns."""
+    """What one party holds: the rows of these people, in these columns."""
 
     rows: Index
     columns: Index
@@ -33,10 +34,11 @@ class ColumnSplit(Registered, family="column_splits", home="tacit.data.splits.co
 class Columns(ColumnSplit, name="columns"):
     """Divides the columns among parties; every column has one holder.
 
-    `parties: 2` cuts them into even runs, `parties: [[0, 1], [2, 3]]` names them. A share `overlap` of the people is
-    known to all parties; each of the others to one party alone.
+    `parties: 2` cuts them into even runs, `parties: [[0, 1], [2, 3]]` names them. A share `overlap`
+    of the people is known to all parties; each of the others to one party alone.
 
-    >>> [(len(h.rows), h.columns.tolist()) for h in Columns(2, overlap=0.5)(8, 3, np.random.default_rng(0))]
+    >>> holdings = Columns(2, overlap=0.5)(8, 3, np.random.default_rng(0))
+    >>> [(len(holding.rows), holding.columns.tolist()) for holding in holdings]
     [(6, [0, 1]), (6, [2])]
     """
 
@@ -46,30 +48,32 @@ class Columns(ColumnSplit, name="columns"):
     def __call__(self, rows: int, columns: int, rng: np.random.Generator) -> list[Holding]:
         if not 0 <= self.overlap <= 1:
             raise DataError(f"columns.overlap: expected a share from 0 to 1, got {self.overlap}")
-        held = self._held(columns)
+        columns_by_party = self._divide_columns(columns)
         people = rng.permutation(rows)
-        common = round(self.overlap * rows)
-        others = np.array_split(people[common:], len(held))
-        parts = [np.sort(np.concatenate([people[:common], own])) for own in others]
-        if empty := [k for k, part in enumerate(parts) if not len(part)]:
-            raise DataError(
-                f"columns leaves party {empty[0]} without a person; use more rows or a larger overlap"
-            )
-        return [
-            Holding(part, np.array(cols, dtype=np.int64))
-            for part, cols in zip(parts, held, strict=True)
-        ]
+        count = round(self.overlap * rows)
+        known_to_all = people[:count]
+        known_to_one = np.array_split(people[count:], len(columns_by_party))
+        holdings: list[Holding] = []
+        for party, held in enumerate(columns_by_party):
+            holder_rows = np.sort(np.concatenate([known_to_all, known_to_one[party]]))
+            if not len(holder_rows):
+                raise DataError(
+                    f"columns leaves party {party} without a person;"
+                    " use more rows or a larger overlap"
+                )
+            holdings.append(Holding(holder_rows, np.array(held, dtype=np.int64)))
+        return holdings
 
-    def _held(self, columns: int) -> Sequence[Sequence[int]]:
+    def _divide_columns(self, columns: int) -> Sequence[Sequence[int]]:
+        """Each party's columns."""
         if isinstance(self.parties, int):
             if not 1 <= self.parties <= columns:
-                raise DataError(
-                    f"columns.parties: expected 1 to {columns} parties for {columns} columns, got {self.parties}"
-                )
-            return [part.tolist() for part in np.array_split(np.arange(columns), self.parties)]
-        named = sorted(column for part in self.parties for column in part)
-        if named != list(range(columns)) or not all(self.parties):
-            raise DataError(
-                f"columns.parties: expected each of the columns 0 to {columns - 1} once, got {self.parties}"
-            )
+                wanted = f"1 to {columns} parties for {columns} columns"
+                raise DataError(f"columns.parties: expected {wanted}, got {self.parties}")
+            runs = np.array_split(np.arange(columns), self.parties)
+            return [run.tolist() for run in runs]
+        listed = sorted(itertools.chain.from_iterable(self.parties))
+        if listed != list(range(columns)) or not all(self.parties):
+            wanted = f"each of the columns 0 to {columns - 1} once"
+            raise DataError(f"columns.parties: expected {wanted}, got {self.parties}")
         return self.parties

@@ -1,4 +1,5 @@
-"""Feature skew. Li, Diao, Chen, He: Federated Learning on Non-IID Data Silos (NIID-Bench), 2022, noise-based."""
+"""Feature skew. Li, Diao, Chen, He: Federated Learning on Non-IID Data Silos (NIID-Bench), 2022,
+noise-based."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from tacit.data.splits.split import Index, Split
 class FeatureNoise(Split, name="feature_noise"):
     """An IID split whose party i = 1..N gets Gaussian noise N(0, sigma i/N) on its features.
 
-    sigma i/N is the standard deviation, as in NIID-Bench's code; `unit: variance` takes it as the variance, as its
-    paper reads.
+    sigma i/N is the standard deviation, as in NIID-Bench's code; `unit: variance` takes it as the
+    variance, as in its paper.
     """
 
     sigma: float = 0.1

@@ -1,4 +1,5 @@
-"""Quantity skew. Li, Diao, Chen, He: Federated Learning on Non-IID Data Silos (NIID-Bench), 2022, q ~ Dir(beta)."""
+"""Quantity skew. Li, Diao, Chen, He: Federated Learning on Non-IID Data Silos (NIID-Bench), 2022,
+q ~ Dir(beta)."""
 
 from __future__ import annotations
 
@@ -27,8 +28,11 @@ class QuantitySkew(Split, name="quantity_skew"):
     def assign(
         self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator
     ) -> list[Index]:
+        name = f"quantity_skew(beta={self.beta})"
+        concentration = np.full(clients, self.beta)
+
         def draw() -> Dealt:
-            shares = np.nan_to_num(rng.dirichlet(np.full(clients, self.beta)))
+            shares = np.nan_to_num(rng.dirichlet(concentration))
             return deal(rng.permutation(len(labels)), shares)
 
-        return draw_until(self.min_samples, draw, clients, f"quantity_skew(beta={self.beta})")
+        return draw_until(self.min_samples, draw, clients, name)

@@ -1,4 +1,4 @@
-"""The base of the row splits: pure maps from labels, or from owners, to each client's sample indices.
+"""The base of the row splits: pure maps from labels or owners to each client's sample indices.
 
 >>> Split.build("iid")(np.zeros(6, int), 2, np.random.default_rng(0))
 [array([2, 3, 5]), array([0, 1, 4])]
@@ -18,29 +18,23 @@ from tacit.core.errors import DataError
 from tacit.core.registry import Registered
 
 Index = NDArray[np.int64]
-Dealt = tuple[Index, Index]  # samples, and whose each is
-DRAWS = (
-    1000  # random splits are drawn again, this often at most, while a client has too few samples
-)
-DEALT = 1_000_000  # shares in all these draws: of very many clients there are fewer draws
+Dealt = tuple[Index, Index]  # samples, and the client that each goes to
+DRAWS = 1000  # how often at most a split is drawn again while a client has too few samples
+DEALT = 1_000_000  # shares in all these draws: with very many clients there are fewer draws
 FEWEST_DRAWS = 10
 
 
 @dataclass(frozen=True)
 class Split(Registered, family="splits", home="tacit.data.splits"):
-    """Called as `split(labels, clients, rng)`; returns one ascending index array per client, none of them empty.
+    """Called as `split(labels, clients, rng)`; returns one ascending index array per client.
 
-    A split that divides by owners is given these in place of the labels.
+    None of them is empty. A split that divides by owners gets these in place of the labels.
     """
 
     by: ClassVar[Literal["labels", "owners"]] = "labels"
     overlapping: ClassVar[bool] = False  # True where the shards are no partition
-    alike: ClassVar[bool] = (
-        False  # clients have as many samples as each other, from the same distribution
-    )
-    uneven_sizes: ClassVar[bool] = (
-        False  # clients are meant to differ in size, some being very small
-    )
+    alike: ClassVar[bool] = False  # clients have equally many samples of one distribution
+    uneven_sizes: ClassVar[bool] = False  # clients are meant to differ in size; some are very small
 
     def __call__(
         self, labels: NDArray[np.int64], clients: int, rng: np.random.Generator
@@ -48,17 +42,19 @@ class Split(Registered, family="splits", home="tacit.data.splits"):
         if clients < 1:
             raise DataError(f"clients: expected 1 or more, got {clients}")
         if clients > len(labels):
+            count = len(labels)
             raise DataError(
-                f"{clients} clients cannot share {len(labels)} samples; use at most {len(labels)} clients"
+                f"{clients} clients cannot share {count} samples; use at most {count} clients"
             )
-        parts = [
-            np.sort(np.asarray(part, dtype=np.int64)) for part in self.assign(labels, clients, rng)
-        ]
-        if empty := [k for k, part in enumerate(parts) if not len(part)]:
-            raise DataError(
-                f"{self.name} leaves client {empty[0]} without a sample; use fewer clients or another seed"
-            )
-        return parts
+        shards: list[Index] = []
+        for client, samples in enumerate(self.assign(labels, clients, rng)):
+            if not len(samples):
+                raise DataError(
+                    f"{self.name} leaves client {client} without a sample;"
+                    " use fewer clients or another seed"
+                )
+            shards.append(np.sort(np.asarray(samples, dtype=np.int64)))
+        return shards
 
     @abstractmethod
     def assign(
@@ -71,9 +67,10 @@ class Split(Registered, family="splits", home="tacit.data.splits"):
         return np.zeros(clients)
 
 
-def draw_until(enough: int, draw: Callable[[], Dealt], clients: int, what: str) -> list[Index]:
+def draw_until(enough: int, draw: Callable[[], Dealt], clients: int, name: str) -> list[Index]:
     """Draws again while some client has fewer than `enough` samples, and gives up with a reason."""
-    smallest, draws = 0, max(FEWEST_DRAWS, min(DRAWS, DEALT // clients))
+    draws = max(FEWEST_DRAWS, min(DRAWS, DEALT // clients))
+    smallest = 0
     for _ in range(draws):
         samples, owner = draw()
         sizes = np.bincount(owner, minlength=clients)
@@ -81,20 +78,27 @@ def draw_until(enough: int, draw: Callable[[], Dealt], clients: int, what: str) 
             return by_owner(samples, owner, clients)
         smallest = max(smallest, int(sizes.min()))
     raise DataError(
-        f"{what}: in {draws} draws some client always had fewer than {enough} samples (at best {smallest});"
-        " use a larger beta, fewer clients or a smaller min_samples"
+        f"{name}: in {draws} draws some client always had fewer than {enough} samples"
+        f" (at best {smallest}); use a larger beta, fewer clients or a smaller min_samples"
     )
 
 
 def deal(samples: Index, shares: NDArray[np.float64]) -> Dealt:
-    """Consecutive parts of the samples in proportion to `shares`, which sum to one; every sample lands somewhere."""
-    ends = np.minimum(
-        np.floor(np.cumsum(shares)[:-1] * len(samples) + 1e-9).astype(int), len(samples)
-    )
-    return samples, np.repeat(np.arange(len(shares)), np.diff(ends, prepend=0, append=len(samples)))
+    """Gives every sample to a client.
+
+    The first samples go to the first client, and so on, in proportion to `shares`, which sum to
+    one.
+    """
+    exact_ends = np.cumsum(shares)[:-1] * len(samples)
+    rounded_ends = np.floor(exact_ends + 1e-9).astype(int)
+    ends = np.minimum(rounded_ends, len(samples))
+    sizes = np.diff(ends, prepend=0, append=len(samples))
+    return samples, np.repeat(np.arange(len(shares)), sizes)
 
 
 def by_owner(samples: Index, owner: Index, clients: int) -> list[Index]:
     """Each client's samples, in the order in which they came: one pass, however many clients."""
-    ends = np.cumsum(np.bincount(owner, minlength=clients))[:-1]
-    return np.split(samples[np.argsort(owner, kind="stable")], ends)
+    sizes = np.bincount(owner, minlength=clients)
+    ends = np.cumsum(sizes)[:-1]
+    in_order = np.argsort(owner, kind="stable")
+    return np.split(samples[in_order], ends)

@@ -14,10 +14,11 @@ from tacit.data.splits.split import Index, Split
 
 @dataclass(frozen=True)
 class ThesisDirichlet(Split, name="thesis_dirichlet"):
-    """Each client draws its own class proportions from Dir(beta) and then its samples from the full set.
+    """Each client draws its own class proportions from Dir(beta) and then its samples from the full
+    set.
 
-    So shards overlap and leave samples out: with `share` 0.1, three clients hold 30 % of the set at most. For
-    reproduction only; `label_dirichlet` is the partition that the literature means.
+    So shards overlap and leave samples out: with `share` 0.1, three clients hold 30 % of the set at
+    most. For reproduction only; `label_dirichlet` is the partition that the literature means.
     """
 
     beta: float = 0.5
@@ -26,8 +27,9 @@ class ThesisDirichlet(Split, name="thesis_dirichlet"):
 
     def __post_init__(self) -> None:
         if not (self.beta > 0 and 0 < self.share <= 1):
+            values = f"{self.beta} and {self.share}"
             raise StudyError(
-                f"thesis_dirichlet: expected beta > 0 and 0 < share <= 1, got {self.beta} and {self.share}"
+                f"thesis_dirichlet: expected beta > 0 and 0 < share <= 1, got {values}"
             )
 
     def assign(
@@ -38,12 +40,11 @@ class ThesisDirichlet(Split, name="thesis_dirichlet"):
 
     def _shard(self, by_class: list[Index], rng: np.random.Generator) -> Index:
         sizes = np.array([len(samples) for samples in by_class])
-        shares = np.nan_to_num(rng.dirichlet(np.full(len(sizes), self.beta)))
+        concentration = np.full(len(sizes), self.beta)
+        shares = np.nan_to_num(rng.dirichlet(concentration))
         wanted = np.round(shares * self.share * sizes.sum()).astype(int)
-        counts = np.minimum(wanted, sizes)  # a class has no more than it has
-        return np.concatenate(
-            [
-                rng.choice(samples, n, replace=False)
-                for samples, n in zip(by_class, counts, strict=True)
-            ]
-        )
+        counts = np.minimum(wanted, sizes)  # no class can give more samples than it has
+        drawn: list[Index] = []
+        for samples, count in zip(by_class, counts, strict=True):
+            drawn.append(rng.choice(samples, count, replace=False))
+        return np.concatenate(drawn)
