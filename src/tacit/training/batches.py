@@ -95,8 +95,9 @@ class Samples:
         x = self.x[index]
         if self.x.dtype != torch.uint8:
             return x
+        pixels = x.float()
         scale = torch.full((), self.scale, device=x.device)  # as a tensor: a true division
-        pixels = x.float() / scale
+        pixels = pixels / scale
         return (pixels - 0.5) * 2 if self.signed else pixels
 
     def features(self, index: Tensor | slice) -> Tensor:

@@ -40,7 +40,7 @@ class CapturedTrainer:
         self.gradient = gradient
         self.samples = samples
         self.capture = capture
-        self.capture_error = ""  # of the last attempt to record steps that failed
+        self.capture_error = ""  # the text of the last error, where steps could not be recorded
         self.workspaces = Workspaces()
 
     def train(self, loop_state: LoopState, batches: Sequence[PackedBatches]) -> LoopState:
@@ -206,4 +206,5 @@ def _programs(count: int, block: int) -> int:
 
 
 def _has_kernels(x: Tensor) -> bool:
+    """Whether there are kernels that work on such numbers."""
     return step_kernels is not None and x.is_cuda and x.dtype in (torch.float32, torch.uint8)

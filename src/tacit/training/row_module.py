@@ -1,4 +1,4 @@
-"""A module whose rows are trained, and how many of its rows are computed at once."""
+"""A module whose rows are trained, and how they are computed."""
 
 from __future__ import annotations
 

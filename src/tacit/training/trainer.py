@@ -118,7 +118,10 @@ def train(
     y: Tensor,
     gradient: GradientFunction,
 ) -> LoopState:
-    """Takes every row through its batches; `batches[k]` names the samples of row k's."""
+    """Takes every row through its batches.
+
+    `batches[k]` holds the index tensors of row k, one per step; they name samples of (x, y).
+    """
     order = longest_first(batches)
     remaining = [batches[k] for k in order]
     if len(order) > 1:

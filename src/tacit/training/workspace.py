@@ -39,8 +39,8 @@ class Workspace:
         rows = len(batches)
         steps = len(batches[0])
         width = self.index.shape[2]
-        rows_here = head(self.loop_state, rows)
-        copy_tensors(_leaves(rows_here), _leaves(loop_state))
+        room = head(self.loop_state, rows)
+        copy_tensors(_leaves(room), _leaves(loop_state))
         pinned = self.index.is_cuda
         index = torch.zeros(steps, rows, width, dtype=torch.int32, pin_memory=pinned)
         counts = torch.zeros(steps, rows, dtype=torch.int32, pin_memory=pinned)
@@ -64,11 +64,11 @@ class Workspaces:
         width = max(row_batches.index.shape[1] for row_batches in batches)
         kind = (width, _signature(loop_state))
         steps = len(batches[0])
-        workspace = self._fitting(kind, loop_state, steps, len(batches))
+        workspace = self._find_or_make(kind, loop_state, steps, len(batches))
         workspace.fill(loop_state, batches)
         return workspace
 
-    def _fitting(
+    def _find_or_make(
         self, kind: tuple[int, str], loop_state: LoopState, steps: int, rows: int
     ) -> Workspace:
         """The workspace of this kind, a new one if there is none or if it is too small."""
