@@ -1,8 +1,9 @@
-"""One local step of many rows on a GPU, by the way its convolutions are computed: milliseconds, replayed as a graph.
+"""One local step of many rows on a GPU, in milliseconds, by the way its convolutions are computed.
 
-The CNN on 3 x 32 x 32 pictures, batches of 32, Adam, every row with weights of its own. Ways: cuDNN's grouped
-convolutions (what vmap makes of them), the same in channels-last memory, im2col with batched matrix products, that
-compiled by torch.compile, and our Triton kernels. `--profile` lists our kernels by time.
+The steps are replayed as a graph: the CNN on 3 x 32 x 32 pictures, batches of 32, Adam, every row
+with weights of its own. Ways: cuDNN's grouped convolutions (what vmap makes of them), the same in
+channels-last memory, im2col with batched matrix products, that compiled by torch.compile, and our
+Triton kernels. `--profile` lists our kernels by time.
 Usage: python benchmarks/gpu_step.py [--rows 3 15 75] [--profile] [--no-compile]
 """
 
@@ -29,9 +30,8 @@ from tacit.training.sampling import Epochs
 from tacit.training.trainer import Trained
 
 SHAPE, CLASSES, BATCH = (3, 32, 32), 10, 32
-FLOP = 2 * (
-    2 * 352_800 + 3 * 240_000 + 3 * 58_920
-)  # of a sample: forward, weights, and inputs but the first layer's
+# of a sample: forward, weights, and inputs but the first layer's
+FLOP = 2 * (2 * 352_800 + 3 * 240_000 + 3 * 58_920)
 MODULE = Cnn().make(SHAPE, CLASSES)
 LAYOUT = Layout.of(MODULE)
 
@@ -73,23 +73,22 @@ class ByAutograd:
         return Gradients(g, loss.detach(), right, buffers)
 
     def _loss(self, w: Tensor, x: Tensor, y: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-        parts = [
-            part.view(-1, *shape)
-            for part, shape in zip(w.split(LAYOUT.sizes, 1), LAYOUT.shapes, strict=True)
+        parameters = [
+            values.view(-1, *shape)
+            for values, shape in zip(w.split(LAYOUT.sizes, 1), LAYOUT.shapes, strict=True)
         ]
-        for weight, bias in (parts[0:2], parts[2:4]):
+        for weight, bias in (parameters[0:2], parameters[2:4]):
             x = functional.relu(self.convolve(x, weight, bias))
             x = functional.max_pool2d(x.flatten(0, 1), 2).unflatten(0, x.shape[:2])
         x = x.flatten(2)
-        for place in (4, 6, 8):
-            x = torch.baddbmm(parts[place + 1][:, None], x, parts[place].transpose(1, 2))
-            x = functional.relu(x) if place < 8 else x
+        for k in (4, 6, 8):
+            weight, bias = parameters[k], parameters[k + 1]
+            x = torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
+            x = functional.relu(x) if k < 8 else x
         mask = torch.arange(y.shape[1], device=y.device) < counts
-        each = functional.cross_entropy(x.flatten(0, 1), y.flatten(), reduction="none").view(
-            y.shape
-        )
+        losses = functional.cross_entropy(x.flatten(0, 1), y.flatten(), reduction="none")
         right = ((x.argmax(2) == y) & mask).sum(1, keepdim=True).to(x.dtype)
-        return (each * mask).sum(1, keepdim=True) / counts, right
+        return (losses.view(y.shape) * mask).sum(1, keepdim=True) / counts, right
 
 
 def train(trainer: RowTrainer, batches: list[Batches]) -> Trained:
@@ -110,7 +109,7 @@ def batches_of(trainer: RowTrainer, rows: int, steps: int) -> list[Batches]:
 def measure(trainer: RowTrainer, rows: int, steps: int = 200) -> tuple[float, Tensor]:
     """Median milliseconds per step, and the first row's parameters after a few steps."""
     batches = batches_of(trainer, rows, steps)
-    few = train(trainer, [plan.first(5) for plan in batches]).w[0]
+    few = train(trainer, [row_batches.first(5) for row_batches in batches]).w[0]
     times = []
     for _ in range(5):
         train(trainer, batches)  # the first captures
@@ -121,7 +120,7 @@ def measure(trainer: RowTrainer, rows: int, steps: int = 200) -> tuple[float, Te
         torch.cuda.synchronize()
         times.append(start.elapsed_time(end) / steps)
     if trainer.captured is not None and not trainer.captured.capture:
-        print(f"  (not captured: {trainer.captured.why.splitlines()[0]})")
+        print(f"  (not captured: {trainer.captured.capture_error.splitlines()[0]})")
     return statistics.median(times), few
 
 
@@ -149,16 +148,15 @@ def ways(samples: Samples, compiled: bool) -> dict[str, RowTrainer]:
 
 def compare(rows: list[int], samples: Samples, compiled: bool) -> None:
     print(f"{'way':<28}" + "".join(f"{f'{k} rows':>10}" for k in rows) + f"{'differs by':>14}")
-    wanted: list[Tensor] = []
+    expected: list[Tensor] = []
     for name, trainer in ways(samples, compiled).items():
-        found = [measure(trainer, k) for k in rows]
-        wanted = wanted or [few for _, few in found]
-        off = max(
-            float((few - other).abs().max()) for (_, few), other in zip(found, wanted, strict=True)
-        )
-        print(
-            f"{name:<28}" + "".join(f"{ms:>10.3f}" for ms, _ in found) + f"{off:>14.1e}", flush=True
-        )
+        figures = [measure(trainer, k) for k in rows]
+        after = [few for _, few in figures]
+        expected = expected or after
+        pairs = zip(after, expected, strict=True)
+        off = max(float((few - first).abs().max()) for few, first in pairs)
+        times = "".join(f"{ms:>10.3f}" for ms, _ in figures)
+        print(f"{name:<28}{times}{off:>14.1e}", flush=True)
     rates = ", ".join(f"{FLOP * BATCH * k / 1e9:.2f} GFLOP" for k in rows)
     print(f"arithmetic of a step: {rates}")
 
@@ -170,10 +168,10 @@ def profile(rows: int, samples: Samples) -> None:
     trainer.captured.capture = False
     batches = batches_of(trainer, rows, 20)
     train(trainer, batches)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         train(trainer, batches)
         torch.cuda.synchronize()
-    events = sorted(found.key_averages(), key=lambda event: -event.device_time_total)
+    events = sorted(profiler.key_averages(), key=lambda event: -event.device_time_total)
     print(f"kernels of a step, {rows} rows, microseconds (calls)")
     for event in events[:24]:
         print(f"  {event.device_time_total / 20:>8.1f}  {event.count / 20:>5.1f}  {event.key[:70]}")
@@ -185,7 +183,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[3, 15, 75])
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--no-compile", action="store_true")
-    given = parser.parse_args()
+    options = parser.parse_args()
     if not torch.cuda.is_available():
         print("torch finds no GPU here")
         return
@@ -193,12 +191,11 @@ def main() -> None:
     draw = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (50_000, *SHAPE), generator=draw, dtype=torch.uint8)
     samples = Samples(x.cuda(), torch.randint(0, CLASSES, (len(x),), generator=draw).cuda(), 255.0)
-    print(
-        f"torch {torch.__version__}, {torch.cuda.get_device_name()}, batch {BATCH}, Adam, TF32; ms per step"
-    )
-    compare(given.rows, samples, not given.no_compile)
-    if given.profile:
-        for rows in given.rows:
+    machine = f"torch {torch.__version__}, {torch.cuda.get_device_name()}"
+    print(f"{machine}, batch {BATCH}, Adam, TF32; ms per step")
+    compare(options.rows, samples, not options.no_compile)
+    if options.profile:
+        for rows in options.rows:
             profile(rows, samples)
 
 

@@ -1,7 +1,9 @@
-"""The thesis's table 2.1 (25 runs, 50 rounds, 3 clients, CIFAR-10) and one of its runs on a GPU: seconds, and whither.
+"""Table 2.1 of the thesis and one of its runs on a GPU: how long they take, and on what.
 
-Beside them: the same runs as a plain eager PyTorch loop (from a few hundred steps), and the time that the arithmetic
-alone would take. Needs CIFAR-10 in the folder that TACIT_DATA names; without it, pictures of noise, for the times only.
+The table has 25 runs of 50 rounds, 3 clients and CIFAR-10. Beside them: the same runs as a plain
+eager PyTorch loop (from a few hundred steps), and the time that the arithmetic alone would take.
+Needs CIFAR-10 in the folder that TACIT_DATA names; without it, pictures of noise are used, for the
+times only.
 Usage: python benchmarks/gpu_study.py [rounds]
 """
 
@@ -23,9 +25,8 @@ from tacit.simulation.kinds import horizontal as engine
 from tacit.simulation.kinds.horizontal import Simulation
 from tacit.study.study import Study
 
-FLOP = 2 * (
-    2 * 352_800 + 3 * 240_000 + 3 * 58_920
-)  # of a sample: forward, weights, and inputs but the first layer's
+# of a sample: forward, weights, and inputs but the first layer's
+FLOP = 2 * (2 * 352_800 + 3 * 240_000 + 3 * 58_920)
 PEAK = {"float32": 67e12, "TF32": 494e12}  # an H200's, by its data sheet
 SPLITS = [
     "iid",
@@ -52,12 +53,12 @@ def pictures() -> Dataset:
 def timed(function: Callable[..., Any], name: str, spent: dict[str, float]) -> Callable[..., Any]:
     """The function, its seconds added up; what the GPU still has to do is waited for."""
 
-    def call(*given: Any, **named: Any) -> Any:
+    def call(*arguments: Any, **options: Any) -> Any:
         begin = time.perf_counter()
-        found = function(*given, **named)
+        result = function(*arguments, **options)
         torch.cuda.synchronize()
         spent[name] += time.perf_counter() - begin
-        return found
+        return result
 
     return call
 
@@ -72,17 +73,12 @@ def play(study: Study, data: Dataset) -> tuple[float, dict[str, float], int]:
         spent["set-up: splits, data to the GPU"] += time.perf_counter() - start
         simulation.gather_drafts = timed(simulation.gather_drafts, "local training", spent)  # type: ignore[method-assign]
         simulation._close = timed(simulation._close, "aggregation", spent)  # type: ignore[method-assign]
-        kept, engine.test_runs = (
-            engine.test_runs,
-            timed(engine.test_runs, "tests of 15,000 samples a run", spent),
-        )
+        test_runs = engine.test_runs
+        engine.test_runs = timed(test_runs, "tests of 15,000 samples a run", spent)
         while simulation.going:
-            steps += sum(
-                client["steps"]
-                for record, _ in simulation.play_round()
-                for client in record["clients"]
-            )
-        engine.test_runs = kept
+            for record, _ in simulation.play_round():
+                steps += sum(client["steps"] for client in record["clients"])
+        engine.test_runs = test_runs
     total = time.perf_counter() - begin
     spent["the rest"] = total - sum(spent.values())
     return total, dict(spent), steps
@@ -108,16 +104,14 @@ def eager_step(data: Dataset, steps: int = 300) -> float:
 def report(name: str, study: Study, data: Dataset, by_hand: float) -> None:
     total, spent, steps = play(study, data)
     floors = ", ".join(f"{steps * 32 * FLOP / peak:.2f} s in {kind}" for kind, peak in PEAK.items())
-    print(
-        f"{name}: {total:.1f} s for {steps:,} steps of a row, {total / steps * 1e6:.1f} microseconds each"
-    )
+    each = f"{total / steps * 1e6:.1f} microseconds each"
+    print(f"{name}: {total:.1f} s for {steps:,} steps of a row, {each}")
     eager = steps * by_hand
-    print(
-        f"  a plain eager loop: {eager:,.0f} s ({by_hand * 1e3:.2f} ms a step), {eager / total:.0f} times as long"
-    )
+    ratio = f"{eager / total:.0f} times as long"
+    print(f"  a plain eager loop: {eager:,.0f} s ({by_hand * 1e3:.2f} ms a step), {ratio}")
     print(f"  arithmetic alone, at the data sheet's peak: {floors}")
-    for part, seconds in sorted(spent.items(), key=lambda pair: -pair[1]):
-        print(f"  {seconds:>7.1f} s {seconds / total:>5.0%}  {part}")
+    for phase, seconds in sorted(spent.items(), key=lambda pair: -pair[1]):
+        print(f"  {seconds:>7.1f} s {seconds / total:>5.0%}  {phase}")
 
 
 def main() -> None:
@@ -127,9 +121,9 @@ def main() -> None:
         return
     begin = time.perf_counter()
     data = pictures()
-    print(
-        f"torch {torch.__version__}, {torch.cuda.get_device_name()}; {data.name} in {time.perf_counter() - begin:.1f} s"
-    )
+    seconds = time.perf_counter() - begin
+    machine = f"torch {torch.__version__}, {torch.cuda.get_device_name()}"
+    print(f"{machine}; {data.name} in {seconds:.1f} s")
     by_hand = eager_step(data)
     report("one run, FedAvg, IID", Study(**COMMON, rounds=rounds), data, by_hand)  # type: ignore[arg-type]
     table = Study(**COMMON, rounds=rounds, split=SPLITS, algorithm=["fedavg", FEDPROX])  # type: ignore[arg-type]

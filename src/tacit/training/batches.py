@@ -10,13 +10,16 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
-Plan = Sequence[Tensor]  # one index tensor per step
+BatchIndices = Sequence[Tensor]  # the samples of a row's batches: one index tensor per step
 Counts = tuple[int, ...] | Tensor
 
 
 @dataclass(frozen=True)
 class PackedBatches:
-    """A plan as one matrix, its batches padded to the longest; of step s, the first `counts[s]` are real."""
+    """A row's batches as one matrix, padded to the longest batch.
+
+    Of step s, the first `counts[s]` indices are real.
+    """
 
     index: Tensor  # (steps, B)
     counts: Tensor  # (steps,)
@@ -30,9 +33,9 @@ class PackedBatches:
 
 @dataclass(frozen=True)
 class ListedBatches:
-    """A plan as one index tensor per step, where nothing is padded."""
+    """A row's batches as one index tensor per step, without padding."""
 
-    steps: Plan
+    steps: BatchIndices
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -46,48 +49,73 @@ Batches = PackedBatches | ListedBatches  # of one row, in the form that its trai
 
 @dataclass(frozen=True)
 class Samples:
-    """All samples that rows are trained on. Pictures may be bytes: a float is byte / scale, or 2 (byte / scale) - 1."""
+    """All samples that rows are trained on.
+
+    Pictures may be stored as bytes. A byte stands for the float byte / scale or, where the pixels
+    are signed, for 2 (byte / scale) - 1.
+    """
 
     x: Tensor  # (n, ...)
     y: Tensor  # (n,), or (n, classes) where targets are soft
     scale: float = 1.0
-    signed: bool = False  # from -1 to 1, not from 0
-    packed: bool = False  # pictures are channels-last, as `fused.py` has them
-    channels: int = 0  # that they have, if so
+    signed: bool = False  # pixels lie between -1 and 1, not between 0 and 1
+    packed: bool = False  # pictures are stored as `KernelNetwork.pack` stores them
+    channels: int = 0  # of the packed pictures, before they were filled up
 
     @classmethod
     def compact(cls, x: Tensor, y: Tensor) -> Samples:
-        """As bytes, where every number is a whole number of 255ths: a fourth of the memory."""
+        """The samples as bytes if every number is a multiple of 1/255: a fourth of the memory."""
+        plain = cls(x, y)
         if x.dtype != torch.float32 or not x.numel():
-            return cls(x, y)
+            return plain
         signed = bool(x.min() < 0)
         pixels = (x + 1) / 2 if signed else x
-        made = cls((pixels * 255).round().clamp(0, 255).to(torch.uint8), y, 255.0, signed)
-        return made if torch.equal(made.take(slice(None)), x) else cls(x, y)
+        as_bytes = (pixels * 255).round().clamp(0, 255).to(torch.uint8)
+        compact = cls(as_bytes, y, 255.0, signed)
+        is_exact = torch.equal(compact.take(slice(None)), x)
+        return compact if is_exact else plain
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether samples are as the data set has them: neither bytes nor packed pictures."""
+        return self.scale == 1.0 and not self.packed
+
+    def plain(self) -> Samples:
+        """The samples as the data set has them."""
+        if self.is_plain:
+            return self
+        return Samples(self.features(slice(None)), self.y)
+
+    def to(self, device: torch.device) -> Samples:
+        """The samples on this device."""
+        return replace(self, x=self.x.to(device), y=self.y.to(device))
 
     def take(self, index: Tensor | slice) -> Tensor:
-        """The features of these samples, as floats, in whatever order they are kept."""
-        found = self.x[index]
+        """The features of these samples as floats, in the memory order in which they are stored."""
+        x = self.x[index]
         if self.x.dtype != torch.uint8:
-            return found
-        pixels = found.float() / torch.full(
-            (), self.scale, device=found.device
-        )  # by a tensor: a true division
+            return x
+        pixels = x.float()
+        scale = torch.full((), self.scale, device=x.device)  # as a tensor: a true division
+        pixels = pixels / scale
         return (pixels - 0.5) * 2 if self.signed else pixels
 
     def features(self, index: Tensor | slice) -> Tensor:
-        """The features of these samples, as the data set has them."""
-        found = self.take(index)
-        return found[..., : self.channels].movedim(-1, -3) if self.packed else found
+        """The features of these samples as the data set has them."""
+        x = self.take(index)
+        if not self.packed:
+            return x
+        return x[..., : self.channels].movedim(-1, -3)
 
-    def batch(self, rows: Sequence[Tensor]) -> Batch:
+    def batch(self, indices: Sequence[Tensor]) -> Batch:
         """One batch per row, of the samples that its index tensor names; a row may have none."""
-        index = pad_sequence(list(rows), batch_first=True).to(self.x.device)
-        counts = torch.tensor([len(row) for row in rows], device=self.x.device)
+        device = self.x.device
+        index = pad_sequence(list(indices), batch_first=True).to(device)  # (K, B)
+        counts = torch.tensor([len(row) for row in indices], device=device)
         return Batch(self.take(index), self.y[index], counts, self.packed)
 
     def pack(self, fill: Callable[[Tensor], Tensor]) -> Samples:
-        """Pictures channels-last, filled up with channels of zeros."""
+        """Pictures with channels last, filled up with channels of zeros."""
         return replace(self, x=fill(self.x), packed=True, channels=self.x.shape[1])
 
 
@@ -98,76 +126,84 @@ class Batch:
     x: Tensor  # (K, B, ...)
     y: Tensor  # (K, B), of floats in a regression, or (K, B, classes) where targets are soft
     counts: Counts  # (K,), on the device where the step must not wait for the host
-    packed: bool = False  # pictures are channels-last, as `fused.py` has them
+    packed: bool = False  # pictures are stored as `KernelNetwork.pack` stores them
 
     def column(self, device: torch.device) -> Tensor:
         """The counts as a column. # (K, 1)"""
-        return (
-            self.counts
-            if isinstance(self.counts, Tensor)
-            else torch.tensor(self.counts, device=device)
-        )[:, None]
+        counts = self.counts
+        if not isinstance(counts, Tensor):
+            counts = torch.tensor(counts, device=device)
+        return counts[:, None]
 
     def row(self, k: int) -> tuple[Tensor, Tensor]:
         """Row k's real samples."""
-        x, y, count = self.x[k], self.y[k], int(self.counts[k])
-        return (x, y) if count == len(y) else (x[:count], y[:count])
+        x = self.x[k]
+        y = self.y[k]
+        count = int(self.counts[k])
+        if count == len(y):
+            return x, y
+        return x[:count], y[:count]
 
 
 def epoch_batches(
     samples: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
-) -> Plan:
-    """Shuffled passes over `samples`, cut into batches; the last, short one of a pass is kept. None: one full batch.
+) -> BatchIndices:
+    """Shuffled passes over `samples`, cut into batches; the last of a pass may be shorter.
 
-    >>> plan = epoch_batches(torch.arange(5), 2, 2, torch.Generator().manual_seed(0))
-    >>> [len(batch) for batch in plan]
+    With a batch size of None, each pass is one batch.
+
+    >>> batches = epoch_batches(torch.arange(5), 2, 2, torch.Generator().manual_seed(0))
+    >>> [len(batch) for batch in batches]
     [2, 2, 1, 2, 2, 1]
     """
     if not len(samples):
         return ()
-    passes = _passes(samples, epochs, batch_size, generator)
-    return tuple(batch for order in passes for batch in order.split(batch_size or len(order)))
+    batches: list[Tensor] = []
+    for order in _passes(samples, epochs, batch_size, generator):
+        batches += order.split(batch_size or len(order))
+    return tuple(batches)
 
 
 def pack_epoch_batches(
     samples: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
 ) -> PackedBatches:
-    """The same plan as `epoch_batches` makes, in one matrix.
+    """The batches of `epoch_batches` as one matrix.
 
-    >>> plan = pack_epoch_batches(torch.arange(5), 2, 2, torch.Generator().manual_seed(0))
-    >>> plan.index.shape, plan.counts.tolist()
+    >>> packed = pack_epoch_batches(torch.arange(5), 2, 2, torch.Generator().manual_seed(0))
+    >>> packed.index.shape, packed.counts.tolist()
     (torch.Size([6, 2]), [2, 2, 1, 2, 2, 1])
     """
     size = min(batch_size or len(samples), max(len(samples), 1))
-    over = -len(samples) % size if len(samples) else 0
-    passes = [
-        pad(order, (0, over)).view(-1, size)
-        for order in _passes(samples, epochs, batch_size, generator)
-    ]
-    counts = torch.full((sum(map(len, passes)),), size)
-    if over:
-        counts[len(passes[0]) - 1 :: len(passes[0])] = size - over
-    return PackedBatches(torch.cat(passes) if passes else samples.new_zeros(0, size), counts)
+    orders = _passes(samples, epochs, batch_size, generator)
+    if not orders:
+        return PackedBatches(samples.new_zeros(0, size), torch.full((0,), size))
+    padding = -len(samples) % size
+    passes = [pad(order, (0, padding)).view(-1, size) for order in orders]
+    steps = len(passes[0])  # of one pass
+    counts = torch.full((steps * len(passes),), size)
+    if padding:
+        counts[steps - 1 :: steps] = size - padding
+    return PackedBatches(torch.cat(passes), counts)
 
 
-def pack_batches(plan: Plan) -> PackedBatches:
-    """Any plan as one matrix; its batches may be empty.
+def pack_batches(batches: BatchIndices) -> PackedBatches:
+    """Any batches as one matrix; some of them may be empty.
 
     >>> pack_batches([torch.tensor([4, 2]), torch.tensor([], dtype=torch.int64)]).counts.tolist()
     [2, 0]
     """
-    lengths = [len(batch) for batch in plan]
+    lengths = [len(batch) for batch in batches]
+    counts = torch.tensor(lengths, dtype=torch.int64)
     if not any(lengths):
-        return PackedBatches(
-            torch.zeros(len(lengths), 1, dtype=torch.int64),
-            torch.tensor(lengths, dtype=torch.int64),
-        )
-    return PackedBatches(pad_sequence(list(plan), batch_first=True), torch.tensor(lengths))
+        index = torch.zeros(len(lengths), 1, dtype=torch.int64)
+        return PackedBatches(index, counts)
+    return PackedBatches(pad_sequence(list(batches), batch_first=True), counts)
 
 
 def _passes(
     samples: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
 ) -> list[Tensor]:
+    """The samples in the order of each pass over them."""
     if not len(samples):
         return []
     if batch_size is None or batch_size >= len(samples):
@@ -175,15 +211,18 @@ def _passes(
     return [samples[torch.randperm(len(samples), generator=generator)] for _ in range(epochs)]
 
 
-def gather(x: Tensor, y: Tensor, rows: Sequence[Tensor]) -> Batch:
-    """The samples that each row's index tensor names."""
-    counts = tuple(len(row) for row in rows)
-    index = (
-        rows[0][None] if len(rows) == 1 else pad_sequence(list(rows), batch_first=True)
-    )  # (K, B)
+def gather(x: Tensor, y: Tensor, indices: Sequence[Tensor]) -> Batch:
+    """One batch per row, of the samples that its index tensor names."""
+    counts = tuple(len(row) for row in indices)
+    index = _padded(indices)  # (K, B)
     flat = index.reshape(-1)  # index_select takes a fifth of the time of x[index]
-    return Batch(
-        x.index_select(0, flat).view(*index.shape, *x.shape[1:]),
-        y.index_select(0, flat).view(*index.shape, *y.shape[1:]),
-        counts,
-    )
+    batch_x = x.index_select(0, flat).view(*index.shape, *x.shape[1:])
+    batch_y = y.index_select(0, flat).view(*index.shape, *y.shape[1:])
+    return Batch(batch_x, batch_y, counts)
+
+
+def _padded(indices: Sequence[Tensor]) -> Tensor:
+    """Index tensors as one matrix, padded to the longest."""
+    if len(indices) == 1:
+        return indices[0][None]
+    return pad_sequence(list(indices), batch_first=True)

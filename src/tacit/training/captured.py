@@ -1,281 +1,210 @@
-"""The local loop on a GPU: the same steps as in `trainer.py`, captured once as a CUDA graph and replayed.
+"""The local loop on a GPU: the steps of `trainer.py`, captured once as a CUDA graph and replayed.
 
-All that a step reads or writes lies in tensors that stay where they are: the rows of a block, the whole round's batch
-indices, and the number of the step, which the step itself increments. So a round's steps are replayed one after the
-other, and the host looks at nothing in between. Rows are sorted by work; for each number of rows still at work there is
-a graph, and rows that have done their last step are left as they are.
+All that a step reads or writes lies in tensors that stay where they are: the rows, the batch
+indices of the whole round, and the number of the step, which the step itself increments. So a
+round's steps are replayed one after the other, and the host looks at nothing in between. Rows are
+sorted by work; for each number of rows still at work there is a graph, and rows that have done
+their last step are left as they are.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from tacit.core.rows import Rows, head, pick
-from tacit.core.torch_private import copy_each
 from tacit.training.batches import Batch, PackedBatches, Samples
 from tacit.training.gradients import GradientFunction, Gradients
 from tacit.training.optimisers import Adam, Optimiser
-from tacit.training.trainer import LoopState, check_gradient
+from tacit.training.trainer import LoopState, check_gradient, longest_first
+from tacit.training.workspace import Workspace, Workspaces, copy_tensors
 
 try:
-    from tacit.training import kernels
+    from tacit.training import step_kernels
 except ImportError:  # no Triton
-    kernels = None  # type: ignore[assignment]
+    step_kernels = None  # type: ignore[assignment]
 
 UNROLLED = 8  # steps in a graph, where that many are to come: fewer gaps between graphs
 ATTEMPTS = 3  # at recording: the first in a process may meet libraries that still set themselves up
-SPARE = 1.25  # room for rounds with more rows or steps than this one, so that graphs need not be captured again
-
-
-@dataclass
-class Workspace:
-    """The tensors that graphs know: rows of a block, the round's batches, and the number of the step."""
-
-    block: LoopState
-    plan: Tensor  # (steps, K, B)
-    counts: Tensor  # (steps, K)
-    step: Tensor  # (1,)
-    graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = field(
-        default_factory=dict
-    )  # by rows and steps
-    pool: Any = None  # the memory that they share: only one of them runs at a time
 
 
 class CapturedTrainer:
-    """Trains blocks of rows. Without `capture`, as on a CPU, the same steps are taken eagerly."""
+    """Trains rows. Without `capture`, as on a CPU, the same steps are taken eagerly."""
 
     def __init__(
         self, gradient: GradientFunction, samples: Samples, *, capture: bool = True
     ) -> None:
-        self.gradient, self.samples, self.capture = gradient, samples, capture
-        self.why = ""  # steps could not be captured
-        self.stages: dict[
-            Any, Workspace
-        ] = {}  # by what their blocks are made of: a round's work, fine-tuning
+        self.gradient = gradient
+        self.samples = samples
+        self.capture = capture
+        self.capture_error = ""  # the text of the last error, where steps could not be recorded
+        self.workspaces = Workspaces()
 
-    def train(self, block: LoopState, plans: Sequence[PackedBatches]) -> LoopState:
-        """Takes every row through its plan."""
-        order = sorted(range(len(plans)), key=lambda k: -len(plans[k]))
-        lengths = [len(plans[k]) for k in order]
-        places = torch.tensor(order, device=block.w.device)
-        stage = self._staged(pick(block, places), [plans[k] for k in order])
+    def train(self, loop_state: LoopState, batches: Sequence[PackedBatches]) -> LoopState:
+        """Takes every row through its batches."""
+        order = longest_first(batches)
+        positions = torch.tensor(order, device=loop_state.w.device)
+        sorted_batches = [batches[k] for k in order]
+        workspace = self.workspaces.prepare(pick(loop_state, positions), sorted_batches)
+        lengths = [len(row_batches) for row_batches in sorted_batches]
         done = 0
         while done < lengths[0]:
             active = sum(length > done for length in lengths)
-            self._advance(stage, active, lengths[active - 1] - done)  # the least work left
-            done = lengths[active - 1]
-        return pick(
-            head(stage.block, len(order)), places.argsort()
-        )  # a copy: the stage is used again
+            until = lengths[active - 1]  # the active row with the least work left finishes there
+            self._advance(workspace, active, until - done)
+            done = until
+        trained = head(workspace.loop_state, len(order))
+        return pick(trained, positions.argsort())  # a copy: the workspace is used again
 
-    def _advance(self, stage: Workspace, active: int, steps: int) -> None:
+    def _advance(self, workspace: Workspace, active: int, steps: int) -> None:
         """So many steps of the first `active` rows."""
         while steps:
             count = UNROLLED if steps >= UNROLLED else 1
-            if self.capture and (active, count) not in stage.graphs:
-                self._capture(stage, active, count)
+            if self.capture and (active, count) not in workspace.graphs:
+                self._capture(workspace, active, count)
             if self.capture:
-                stage.graphs[active, count].replay()
+                workspace.graphs[active, count].replay()
             else:
-                self._steps(stage, active, count)
+                self._take_steps(workspace, active, count)
             steps -= count
 
-    def _capture(self, stage: Workspace, active: int, count: int) -> None:
-        """Records the steps; a method that cannot be recorded is run step by step."""
-        before = [leaf.clone() for leaf in _leaves([stage.block, stage.step])]
+    def _capture(self, workspace: Workspace, active: int, count: int) -> None:
+        """Records the steps; if that is not possible, steps are taken one by one from now on."""
+        before = [tensor.clone() for tensor in workspace.state_tensors()]
         for _ in range(ATTEMPTS):
             try:
-                stage.graphs[active, count] = self._recorded(stage, active, count)
+                workspace.graphs[active, count] = self._record(workspace, active, count)
                 return
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
-                self.why = str(error)
+                self.capture_error = str(error)
             finally:
-                _copy_leaves(_leaves([stage.block, stage.step]), before)
+                copy_tensors(workspace.state_tensors(), before)
         self.capture = False
-        reason = (self.why.splitlines() or [""])[0]
+        first_line = self.capture_error.partition("\n")[0]
         warnings.warn(
-            f"steps cannot be recorded as a CUDA graph and are taken one by one: {reason}",
+            f"steps cannot be recorded as a CUDA graph and are taken one by one: {first_line}",
             stacklevel=2,
         )
 
-    def _recorded(self, stage: Workspace, active: int, count: int) -> torch.cuda.CUDAGraph:
-        """The steps as a graph, after one to warm up."""
+    def _record(self, workspace: Workspace, active: int, count: int) -> torch.cuda.CUDAGraph:
+        """The steps as a graph, after one step to warm up."""
         torch.cuda.synchronize()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            self._steps(stage, active, 1)
+            self._take_steps(workspace, active, 1)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=stage.pool):
-            self._steps(stage, active, count)
-        stage.pool = stage.pool or graph.pool()
+        with torch.cuda.graph(graph, pool=workspace.pool):
+            self._take_steps(workspace, active, count)
+        workspace.pool = workspace.pool or graph.pool()
         return graph
 
-    def _steps(self, stage: Workspace, active: int, count: int) -> None:
+    def _take_steps(self, workspace: Workspace, active: int, count: int) -> None:
         for _ in range(count):
-            self._step(stage, active)
+            self._take_step(workspace, active)
 
     @torch.no_grad()
-    def _step(self, stage: Workspace, active: int) -> None:
-        block = head(stage.block, active)
-        batch = take_batch(self.samples, stage, active)
+    def _take_step(self, workspace: Workspace, active: int) -> None:
+        loop_state = head(workspace.loop_state, active)
+        w = loop_state.w
+        work = loop_state.work
+        batch = take_batch(self.samples, workspace, active)
         with torch.enable_grad():
-            drawing = () if block.seeds is None else (block.seeds, stage.step[0])
-            found = self.gradient(block.w, block.buffers, batch, *drawing)
-        g = found.g
-        if block.rule is not None:
-            g = block.rule.correct(g, block.w, block.sent, block.mine, block.work)
-        check_gradient(g, block.w)
-        add_to_tally(block, found, batch.column(g.device))
-        update(block.work.optimiser, block.w, g, block.work.state)
-        stage.step += 1
-
-    def _staged(self, block: LoopState, plans: Sequence[PackedBatches]) -> Workspace:
-        """The stage with this block and these plans on it; a new one if they do not fit on the old one."""
-        rows, steps, width = len(plans), len(plans[0]), max(plan.index.shape[1] for plan in plans)
-        key = (width, _signature(block))
-        known = self.stages.get(key)
-        if known is None:
-            known = self.stages[key] = _make_stage(block, steps, rows, width)
-        elif steps > known.counts.shape[0] or rows > known.counts.shape[1]:
-            grown = [
-                max(int(SPARE * new), old)
-                for new, old in zip((steps, rows), known.counts.shape, strict=True)
-            ]
-            known = self.stages[key] = _make_stage(block, grown[0], grown[1], width)
-        stage = known
-        _copy_leaves(_leaves(head(stage.block, rows)), _leaves(block))
-        index = torch.zeros(steps, rows, width, dtype=torch.int32, pin_memory=stage.plan.is_cuda)
-        counts = torch.zeros(steps, rows, dtype=torch.int32, pin_memory=stage.plan.is_cuda)
-        for k, plan in enumerate(plans):
-            index[: len(plan), k, : plan.index.shape[1]] = plan.index
-            counts[: len(plan), k] = plan.counts
-        stage.plan[:steps, :rows].copy_(index, non_blocking=True)
-        stage.counts[:steps, :rows].copy_(counts, non_blocking=True)
-        stage.step.zero_()
-        return stage
+            draws = () if loop_state.seeds is None else (loop_state.seeds, workspace.step[0])
+            gradients = self.gradient(w, loop_state.buffers, batch, *draws)
+        g = gradients.g
+        if loop_state.rule is not None:
+            g = loop_state.rule.correct(g, w, loop_state.sent, loop_state.mine, work)
+        check_gradient(g, w)
+        add_to_totals(loop_state, gradients, batch.column(g.device))
+        update(work.optimiser, w, g, work.state)
+        workspace.step += 1
 
 
-def take_batch(samples: Samples, stage: Workspace, active: int) -> Batch:
-    """The batches of this step."""
-    width = stage.plan.shape[2]
-    if not _has_kernels(samples.x) or samples.y.dim() > 1:
-        index = stage.plan.index_select(0, stage.step)[0, :active]
-        counts = stage.counts.index_select(0, stage.step)[0, :active]
-        y = samples.y.index_select(0, index.flatten()).view(*index.shape, *samples.y.shape[1:])
-        return Batch(samples.take(index), y, counts, samples.packed)
+def take_batch(samples: Samples, workspace: Workspace, active: int) -> Batch:
+    """The batches of this step, one for each active row."""
+    if _has_kernels(samples.x) and samples.y.dim() <= 1:
+        return _take_batch_by_kernel(samples, workspace, active)
+    step = workspace.step
+    index = workspace.index.index_select(0, step)[0, :active]
+    counts = workspace.counts.index_select(0, step)[0, :active]
+    y = samples.y.index_select(0, index.flatten())
+    y = y.view(*index.shape, *samples.y.shape[1:])
+    return Batch(samples.take(index), y, counts, samples.packed)
+
+
+def _take_batch_by_kernel(samples: Samples, workspace: Workspace, active: int) -> Batch:
+    _, capacity, width = workspace.index.shape
     x = torch.empty(active, width, *samples.x.shape[1:], device=samples.x.device)
     y = torch.empty(active, width, dtype=samples.y.dtype, device=samples.y.device)
     counts = torch.empty(active, dtype=torch.int32, device=x.device)
     size = x[0, 0].numel()
     block = min(1024, max(32, 1 << (size - 1).bit_length()))
-    kernels.take_batch[(active * width, -(-size // block))](
-        *(samples.x, samples.y, stage.plan, stage.counts, stage.step, x, y, counts),
-        *(stage.plan.shape[1], width, size), SCALE=samples.scale, SIGNED=samples.signed, BLOCK=block,
+    grid = (active * width, _programs(size, block))
+    step_kernels.take_batch[grid](
+        samples.x, samples.y, workspace.index, workspace.counts, workspace.step, x, y, counts,
+        capacity, width, size, SCALE=samples.scale, SIGNED=samples.signed, BLOCK=block,
     )  # fmt: skip
     return Batch(x, y, counts, samples.packed)
 
 
-def add_to_tally(block: LoopState, found: Gradients, counts: Tensor) -> None:
+def add_to_totals(loop_state: LoopState, gradients: Gradients, counts: Tensor) -> None:
     """Counts the step, its loss and its hits, in place."""
-    totals = (block.loss, block.hits, block.seen, block.work.steps)
-    if _has_kernels(block.w):
+    totals = (loop_state.loss, loop_state.hits, loop_state.seen, loop_state.work.steps)
+    if _has_kernels(loop_state.w):
         rows = len(counts)
-        hits = found.hits.to(block.w.dtype)
-        kernels.tally[(-(-rows // 64),)](found.loss, hits, counts, *totals, rows, BLOCK=64)
+        hits = gradients.hits.to(loop_state.w.dtype)
+        grid = (_programs(rows, 64),)
+        step_kernels.add_step[grid](gradients.loss, hits, counts, *totals, rows, BLOCK=64)
         return
-    for total, more in zip(
-        totals, (found.loss * counts, found.hits, counts, torch.ones_like(counts)), strict=True
-    ):
-        total += more
+    amounts = (gradients.loss * counts, gradients.hits, counts, torch.ones_like(counts))
+    for total, amount in zip(totals, amounts, strict=True):
+        total += amount
 
 
 def update(optimiser: Optimiser, w: Tensor, g: Tensor, state: Rows) -> None:
     """The optimiser's step, in place."""
-    if (
-        type(optimiser) is Adam
-        and _has_kernels(w)
-        and all(row.stride() == w.stride() for row in (g, state["m"]))
-    ):
-        rows, size = w.shape
-        g = g if optimiser.weight_decay is None else g + optimiser.weight_decay * w
-        s1, s2 = state["s1"], state["s2"]
-        kernels.adam_counts[(-(-rows // 64),)](
-            s1, s2, optimiser.beta1, optimiser.beta2, rows, BLOCK=64
-        )
-        kernels.adam[(-(-size // 1024), rows)](
-            *(w, g, state["m"], state["v"], s1, s2, optimiser.lr, optimiser.eps, w.stride(0), size),
-            BLOCK=1024,
-        )
+    if type(optimiser) is Adam and _fits_kernel(w, g, state):
+        _update_by_kernel(optimiser, w, g, state)
         return
-    new, after = optimiser.update(w, g, state)
-    w.copy_(new)
-    for name, rows_ in after.items():
-        state[name].copy_(rows_)
+    w_after, state_after = optimiser.update(w, g, state)
+    w.copy_(w_after)
+    for name, values in state_after.items():
+        state[name].copy_(values)
 
 
-def _has_kernels(x: Tensor) -> bool:
-    return kernels is not None and x.is_cuda and x.dtype in (torch.float32, torch.uint8)
+def _fits_kernel(w: Tensor, g: Tensor, adam_state: Rows) -> bool:
+    """Whether the kernel of Adam's step can read these rows."""
+    if not _has_kernels(w):
+        return False
+    return g.stride() == w.stride() and adam_state["m"].stride() == w.stride()
 
 
-def _make_stage(block: LoopState, steps: int, rows: int, width: int) -> Workspace:
-    """Room for that many rows and steps; every tensor has memory of its own."""
-    device = block.w.device
-    plan = torch.zeros(steps, rows, width, dtype=torch.int32, device=device)
-    made = _map(lambda leaf: leaf.new_zeros(rows, *leaf.shape[1:]), block)
-    return Workspace(
-        made, plan, plan.new_zeros(steps, rows), torch.zeros(1, dtype=torch.int64, device=device)
+def _update_by_kernel(adam: Adam, w: Tensor, g: Tensor, state: Rows) -> None:
+    rows, size = w.shape
+    if adam.weight_decay is not None:
+        g = g + adam.weight_decay * w
+    s1 = state["s1"]
+    s2 = state["s2"]
+    row_grid = (_programs(rows, 64),)
+    step_kernels.adam_counts[row_grid](s1, s2, adam.beta1, adam.beta2, rows, BLOCK=64)
+    grid = (_programs(size, 1024), rows)
+    step_kernels.adam[grid](
+        w, g, state["m"], state["v"], s1, s2, adam.lr, adam.eps, w.stride(0), size, BLOCK=1024
     )
 
 
-def _map(change: Callable[[Tensor], Any], tree: Any) -> Any:
-    """The tree with every tensor changed."""
-    if isinstance(tree, Tensor):
-        return change(tree)
-    if isinstance(tree, dict):
-        return {name: _map(change, value) for name, value in tree.items()}
-    if is_dataclass(tree):
-        made: Any = object.__new__(type(tree))
-        for item in fields(tree):
-            object.__setattr__(made, item.name, _map(change, getattr(tree, item.name)))
-        return made
-    return tree
+def _programs(count: int, block: int) -> int:
+    """How many programs work on so many numbers, a block each."""
+    return -(-count // block)
 
 
-def _leaves(tree: Any) -> list[Tensor]:
-    """The tensors of a tree, always in the same order."""
-    if isinstance(tree, list):
-        return [leaf for part in tree for leaf in _leaves(part)]
-    found: list[Tensor] = []
-    _map(found.append, tree)
-    return found
-
-
-def _copy_leaves(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """Copies tensors of one type together: among mixed ones, torch copies one by one."""
-    for dtype in {target.dtype for target in targets}:
-        places = [k for k, target in enumerate(targets) if target.dtype == dtype]
-        copy_each([targets[k] for k in places], [sources[k] for k in places])
-
-
-def _signature(tree: Any) -> str:
-    """Equal for blocks that the same steps can be taken with."""
-    kinds = _map(lambda leaf: (tuple(leaf.shape[1:]), leaf.dtype), tree)
-    return repr(_plain(kinds))
-
-
-def _plain(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return [(name, _plain(value)) for name, value in tree.items()]
-    if is_dataclass(tree):
-        return type(tree).__qualname__, [_plain(getattr(tree, item.name)) for item in fields(tree)]
-    return tree
+def _has_kernels(x: Tensor) -> bool:
+    """Whether there are kernels that work on such numbers."""
+    return step_kernels is not None and x.is_cuda and x.dtype in (torch.float32, torch.uint8)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -16,16 +14,17 @@ from torch.nn.utils.rnn import pad_sequence
 from tacit.core.rows import Rows, join, pick
 from tacit.core.vectors import Layout
 from tacit.training.batches import Samples
-from tacit.training.channels import turn
+from tacit.training.channels import store_channels_last
 from tacit.training.losses import Loss, hits, losses
+from tacit.training.threads import map_in_threads
 
 AT_ONCE = 32_768  # samples of all rows together; more would not be faster
 
 Model = tuple[Tensor, Rows]  # a row (P,) and its buffers
 Figures = tuple[Tensor, Tensor]  # each sample's loss and hit, in the host's memory
-RowOutputs = Callable[
-    [Tensor, Rows, Tensor], Tensor
-]  # (K, P), buffers, (K, n, ...) -> (K, n, outputs)
+# (K, P), buffers, (K, n, ...) -> (K, n, outputs)
+RowOutputs = Callable[[Tensor, Rows, Tensor], Tensor]
+Chunk = tuple[Tensor, Tensor]  # features and targets of some samples
 
 
 @torch.no_grad()
@@ -38,46 +37,52 @@ def evaluate(
     *,
     loss: Loss = losses,
 ) -> tuple[Tensor, Tensor]:
-    """Each sample's loss and whether it was classified rightly, or its squared error. # (n,), (n,)
+    """Each sample's loss, and whether it was classified rightly or its squared error. # (n,), (n,)
 
-    `beside` chunks at a time, each in a thread.
+    `beside` chunks are evaluated at a time, each in a thread.
     """
-    turn(module.eval())
-    free: SimpleQueue[nn.Module] = SimpleQueue()
-    for own in [
-        module,
-        *(copy.deepcopy(module) for _ in range(beside - 1)),
-    ]:  # a model may note things on itself
-        free.put(own)
-
-    def figures(part: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        own = free.get()
-        try:
-            with torch.no_grad():  # every thread has a mode of its own
-                out = own(part[0])
-                return loss(out, part[1]), hits(out, part[1])
-        finally:
-            free.put(own)
-
-    parts = list(zip(x.split(chunk), y.split(chunk), strict=True))
-    if beside > 1 and len(parts) > 1:
-        with ThreadPoolExecutor(beside) as pool:
-            pairs = list(pool.map(figures, parts))
+    store_channels_last(module.eval())
+    chunks = list(zip(x.split(chunk), y.split(chunk), strict=True))
+    if beside > 1 and len(chunks) > 1:
+        figures = _evaluate_in_threads(module, chunks, beside, loss)
     else:
-        pairs = [figures(part) for part in parts]
+        figures = [_evaluate_chunk(module, samples, loss) for samples in chunks]
     empty = x.new_zeros(0)
-    return torch.cat([empty, *(pair[0] for pair in pairs)]), torch.cat(
-        [empty.bool(), *(pair[1] for pair in pairs)]
-    )
+    chunk_losses = [empty]  # of no sample, so that there is something to join
+    chunk_hits = [empty.bool()]
+    for sample_losses, sample_hits in figures:
+        chunk_losses.append(sample_losses)
+        chunk_hits.append(sample_hits)
+    return torch.cat(chunk_losses), torch.cat(chunk_hits)
+
+
+def _evaluate_chunk(module: nn.Module, samples: Chunk, loss: Loss) -> tuple[Tensor, Tensor]:
+    x, y = samples
+    output = module(x)
+    return loss(output, y), hits(output, y)
+
+
+def _evaluate_in_threads(
+    module: nn.Module, chunks: Sequence[Chunk], threads: int, loss: Loss
+) -> list[tuple[Tensor, Tensor]]:
+    """Chunks side by side, each with a copy of the model, which may store things on itself."""
+    copies = [copy.deepcopy(module) for _ in range(threads - 1)]
+
+    def evaluate_chunk(free_module: nn.Module, samples: Chunk) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():  # every thread has a mode of its own
+            return _evaluate_chunk(free_module, samples, loss)
+
+    return list(map_in_threads([module, *copies], evaluate_chunk, chunks))
 
 
 def row_outputs(module: nn.Module) -> RowOutputs:
     """What many models of one kind answer, in one batched program."""
-    module, layout = module.eval(), Layout.of(module)
+    module = module.eval()
+    layout = Layout.of(module)
 
     def answer(w: Tensor, buffers: Rows, x: Tensor) -> Tensor:
-        found: Tensor = functional_call(module, (layout.unflatten(w), buffers), (x,))
-        return found
+        output: Tensor = functional_call(module, (layout.unflatten(w), buffers), (x,))
+        return output
 
     batched: Any = vmap(answer)
     return batched  # type: ignore[no-any-return]
@@ -93,41 +98,51 @@ def evaluate_rows(
     *,
     loss: Loss = losses,
 ) -> tuple[Tensor, Tensor]:
-    """As `evaluate`, for K models at once, on the same samples, index (n,), or each on its own, (K, n).
+    """As `evaluate`, for K models at once. # (K, n), (K, n)
 
-    # (K, n), (K, n)
+    An index of shape (n,) names the samples of all models, one of shape (K, n) those of each.
     """
     rows = len(w)
-    size, pairs = max(1, AT_ONCE // rows), []
-    for part in index.split(size, -1):
-        x, y = samples.take(part), samples.y[part]
-        if part.dim() == 1:
-            x, y = x.expand(rows, *x.shape), y.expand(rows, *y.shape)
-        out, y = outputs(w, buffers, x).flatten(0, 1), y.flatten(0, 1)
-        pairs.append((loss(out, y).view(rows, -1), hits(out, y).view(rows, -1)))
-    return torch.cat([pair[0] for pair in pairs], 1), torch.cat([pair[1] for pair in pairs], 1)
+    size = max(1, AT_ONCE // rows)
+    chunk_losses = []
+    chunk_hits = []
+    for chunk in index.split(size, -1):
+        x = samples.take(chunk)
+        y = samples.y[chunk]
+        if chunk.dim() == 1:
+            x = x.expand(rows, *x.shape)
+            y = y.expand(rows, *y.shape)
+        output = outputs(w, buffers, x).flatten(0, 1)
+        y = y.flatten(0, 1)
+        chunk_losses.append(loss(output, y).view(rows, -1))
+        chunk_hits.append(hits(output, y).view(rows, -1))
+    return torch.cat(chunk_losses, 1), torch.cat(chunk_hits, 1)
 
 
 def evaluate_in_turn(
     module: nn.Module,
     models: Sequence[Model],
     samples: Samples,
-    places: Sequence[Tensor] | None = None,
+    indices: Sequence[Tensor] | None = None,
     *,
     loss: Loss = losses,
     beside: int = 1,
 ) -> list[Figures]:
-    """Each model on its own samples, those at its `places`, or each on all of them; they are loaded into `module`."""
-    layout, figures = Layout.of(module), []
+    """One model after another, each loaded into `module`.
+
+    Model k is evaluated on the samples that `indices[k]` names, or without `indices` on all.
+    """
+    layout = Layout.of(module)
+    figures = []
     for k, (row, buffers) in enumerate(models):
         layout.load(module, row, buffers)
-        x, y = (
-            (samples.x, samples.y)
-            if places is None
-            else (samples.features(places[k]), samples.y[places[k]])
-        )
-        each_loss, each_hit = evaluate(module, x, y, beside=beside, loss=loss)
-        figures.append((each_loss.cpu(), each_hit.cpu()))
+        x = samples.x
+        y = samples.y
+        if indices is not None:
+            x = samples.features(indices[k])
+            y = samples.y[indices[k]]
+        sample_losses, sample_hits = evaluate(module, x, y, beside=beside, loss=loss)
+        figures.append((sample_losses.cpu(), sample_hits.cpu()))
     return figures
 
 
@@ -135,21 +150,23 @@ def evaluate_together(
     outputs: RowOutputs,
     models: Sequence[Model],
     samples: Samples,
-    places: Sequence[Tensor] | None = None,
+    indices: Sequence[Tensor] | None = None,
     *,
     loss: Loss = losses,
 ) -> list[Figures]:
     """As `evaluate_in_turn`, all models at once."""
     w = torch.stack([row for row, _ in models])
     buffers = join([pick(values, None) for _, values in models])
-    if places is None:
+    if indices is None:
         index = torch.arange(len(samples.y), device=samples.x.device)
         sizes = [len(samples.y)] * len(models)
     else:
-        index = pad_sequence(list(places), batch_first=True).to(samples.x.device)
-        sizes = [len(chosen) for chosen in places]
+        index = pad_sequence(list(indices), batch_first=True).to(samples.x.device)
+        sizes = [len(model_index) for model_index in indices]
     if not index.shape[-1]:
-        return [(w.new_zeros(0).cpu(), w.new_zeros(0).cpu())] * len(models)
-    losses_, hits_ = evaluate_rows(outputs, w, buffers, samples, index, loss=loss)
-    host_losses, host_hits = losses_.cpu(), hits_.cpu()
+        empty = w.new_zeros(0).cpu()
+        return [(empty, empty)] * len(models)
+    row_losses, row_hits = evaluate_rows(outputs, w, buffers, samples, index, loss=loss)
+    host_losses = row_losses.cpu()
+    host_hits = row_hits.cpu()
     return [(host_losses[k, :size], host_hits[k, :size]) for k, size in enumerate(sizes)]

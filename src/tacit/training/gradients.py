@@ -1,16 +1,19 @@
-"""Gradients per row, in two forms of the same function: a loop over rows (CPU) and vmap over rows (GPU, for models
-that `fused.py` does not know).
+"""Gradients per row, in two forms of the same function.
 
-A gradient function takes (w, buffers, batch, seeds, step) for K rows and returns what the optimiser needs. The trainer
-does not care which one it is given: private training injects its own, and draws its noise by `draws.py` from the seed
-of each row, (K,), and the number of the step, (), both whole numbers on w's device. Full gradients are no step of the
-training: theirs are numbered -1, -2 and so on. A row's batch may be empty: its loss and its gradient are zero.
+One is a loop over rows (CPU), the other vmap over rows (GPU, for models that `kernel_reader.py`
+cannot read).
+
+A gradient function takes (w, buffers, batch, seeds, step) for K rows and returns what the optimiser
+needs. The trainer does not care which function it is given: private training injects its own, and
+draws its noise by `draws.py` from the seed of each row, (K,), and the number of the step, (), both
+whole numbers on w's device. Full gradients are no step of the training; they are numbered -1, -2
+and so on. A row's batch may be empty: then its loss and its gradient are zero.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -21,7 +24,7 @@ from tacit.core.rows import Rows, join, pick
 from tacit.core.torch_private import is_batch_norm, run_backward
 from tacit.core.vectors import Layout
 from tacit.training.batches import Batch
-from tacit.training.channels import turn
+from tacit.training.channels import store_channels_last
 from tacit.training.losses import Loss, hits, losses
 
 
@@ -30,29 +33,35 @@ class Gradients(NamedTuple):
 
     g: Tensor  # (K, P), of the mean loss over the batch
     loss: Tensor  # (K, 1), that mean
-    hits: Tensor  # (K, 1), how many of the batch were classified rightly, or their squared errors, summed
+    hits: Tensor  # (K, 1), how many samples were classified rightly, or their squared errors
     buffers: Rows
 
 
 GradientFunction = Callable[[Tensor, Rows, Batch, Tensor, Tensor], Gradients]
-Form = Literal[
-    "loop", "vmap", "captured"
-]  # the last is vmap, or kernels of our own, with steps as CUDA graphs
+# "captured": by vmap or by kernels of our own, with steps as CUDA graphs
+Form = Literal["loop", "vmap", "captured"]
 
 
 def row_gradients(
     module: nn.Module, form: Literal["loop", "vmap"] = "loop", loss: Loss | None = None
 ) -> GradientFunction:
-    """The gradient function of a model, in the form that suits the device, for a loss of one's own if given."""
-    return (LoopedGradients if form == "loop" else VmappedGradients)(module, loss)
+    """The gradient function of a model in this form; a `loss` takes the place of the usual one."""
+    if form == "loop":
+        return LoopedGradients(module, loss)
+    return VmappedGradients(module, loss)
 
 
 def has_statistics(module: nn.Module) -> bool:
-    """Whether samples of a batch look at each other, as under BatchNorm: padding would be seen."""
-    return bool(Layout.of(module).buffers) or any(map(is_batch_norm, module.modules()))
+    """Whether samples of a batch influence each other, as under BatchNorm.
+
+    Padding would change the result of such a model.
+    """
+    if Layout.of(module).buffers:
+        return True
+    return any(map(is_batch_norm, module.modules()))
 
 
-def nothing(w: Tensor, buffers: Rows) -> Gradients:
+def zero_gradients(w: Tensor, buffers: Rows) -> Gradients:
     """What empty batches give: no loss, and a gradient of zeros."""
     zero = w.new_zeros(len(w), 1)
     return Gradients(torch.zeros_like(w), zero, zero, buffers)
@@ -61,25 +70,26 @@ def nothing(w: Tensor, buffers: Rows) -> Gradients:
 class LoopedGradients:
     """Plain autograd through the module, one row after another; nothing is padded.
 
-    The parameters are views of one row and their gradients of another, so that one copy loads a model and one takes its
-    gradient. The kernels of convolutions lie apart (see `channels.py`).
+    The parameters are views of one row w and their gradients are views of another, g, so that one
+    copy loads a model and one copy takes its gradient. The weights of convolutions are stored apart
+    (see `channels.py`).
     """
 
     def __init__(self, module: nn.Module, loss: Loss | None = None) -> None:
         self.loss = loss
         self.module = module = copy.deepcopy(module).train()
         self.layout = Layout.of(module)
-        self.row = self.layout.flatten(module)  # (P,)
-        self.slope = torch.zeros_like(self.row)  # (P,)
-        self.one = self.row.new_ones(())
-        self.parts, self.slopes = (
-            list(self.layout.unflatten(row).values()) for row in (self.row, self.slope)
-        )
+        self.w = self.layout.flatten(module)  # (P,)
+        self.g = torch.zeros_like(self.w)  # (P,)
+        self.unit = self.w.new_ones(())  # what backward starts with
+        self.w_views = list(self.layout.unflatten(self.w).values())
+        self.g_views = list(self.layout.unflatten(self.g).values())
         self.parameters = self.layout.parameters(module)
-        for parameter, part, slope in zip(self.parameters, self.parts, self.slopes, strict=True):
-            parameter.data, parameter.grad = part, slope
-        turned = {id(kernel) for kernel in turn(module)}
-        self.kernels = [k for k, parameter in enumerate(self.parameters) if id(parameter) in turned]
+        for k, parameter in enumerate(self.parameters):
+            parameter.data = self.w_views[k]
+            parameter.grad = self.g_views[k]
+        stored_apart = {id(weight) for weight in store_channels_last(module)}
+        self.apart = [k for k, weight in enumerate(self.parameters) if id(weight) in stored_apart]
         self.buffers = {name: module.get_buffer(name) for name in self.layout.buffers}
 
     def __call__(
@@ -90,52 +100,63 @@ class LoopedGradients:
         seeds: Tensor | None = None,
         step: Tensor | None = None,
     ) -> Gradients:
-        rows = [
-            self._row(w[k], pick(buffers, k) if buffers else buffers, batch, k)
-            for k in range(len(w))
-        ]
+        rows = []
+        for k in range(len(w)):
+            row_buffers = pick(buffers, k) if buffers else buffers
+            rows.append(self._row(w[k], row_buffers, batch, k))
         if len(rows) == 1:
             return rows[0]
-        return Gradients(*(join([row[i] for row in rows]) for i in range(4)))
+        return _join(rows)
 
     def _row(self, w: Tensor, buffers: Rows, batch: Batch, k: int) -> Gradients:
         if batch.counts[k] == 0:
-            return nothing(w[None], pick(buffers, None))
+            return zero_gradients(w[None], pick(buffers, None))
         x, y = batch.row(k)
-        if (
-            len(batch.y) > 1
-        ):  # in memory of its own, as if it were alone: products depend on where a matrix begins
-            x, y = x.clone(), y.clone()
+        if len(batch.y) > 1:
+            # Copied, as if the row were alone: products depend on where a matrix begins in memory.
+            x = x.clone()
+            y = y.clone()
         self._load(w, buffers)
         output = self.module(x)
-        loss = losses(output, y, "mean") if self.loss is None else self.loss(output, y).mean()
-        run_backward(loss, self.one)
-        seen = {name: value.detach().clone()[None] for name, value in self.buffers.items()}
+        loss = self._mean_loss(output, y)
+        run_backward(loss, self.unit)
+        buffers_after = {}
+        for name, value in self.buffers.items():
+            buffers_after[name] = value.detach().clone()[None]
         return Gradients(
-            self._gradient(), loss.detach().view(1, 1), hits(output, y).sum().view(1, 1), seen
+            g=self._gradient(),
+            loss=loss.detach().view(1, 1),
+            hits=hits(output, y).sum().view(1, 1),
+            buffers=buffers_after,
         )
 
+    def _mean_loss(self, output: Tensor, y: Tensor) -> Tensor:
+        if self.loss is None:
+            return losses(output, y, "mean")
+        return self.loss(output, y).mean()
+
     def _load(self, w: Tensor, buffers: Rows) -> None:
-        self.row.copy_(w)
-        self.slope.zero_()
-        for k in self.kernels:
-            self.parameters[k].data.copy_(self.parts[k])
-            self.parameters[
-                k
-            ].grad = (
-                None  # its gradient comes channels last, too, and is put in its place afterwards
-            )
+        self.w.copy_(w)
+        self.g.zero_()
+        for k in self.apart:
+            parameter = self.parameters[k]
+            parameter.data.copy_(self.w_views[k])
+            parameter.grad = None  # backward makes one with channels last; `_gradient` copies it
         for name, value in buffers.items():
             self.buffers[name].copy_(value)
 
     def _gradient(self) -> Tensor:
-        """A copy of what backward has added up, also where a gradient is no view of ours: a kernel's, for one."""
-        for parameter, slope in zip(self.parameters, self.slopes, strict=True):
-            if parameter.grad is not slope:
+        """A copy of the gradient that backward has added up. # (1, P)
+
+        Where a parameter's gradient is no view of g, as that of a convolution's weight, it is
+        copied there first.
+        """
+        for parameter, view in zip(self.parameters, self.g_views, strict=True):
+            if parameter.grad is not view:
                 if parameter.grad is not None:
-                    slope.copy_(parameter.grad)
-                parameter.grad = slope
-        return self.slope.clone()[None]
+                    view.copy_(parameter.grad)
+                parameter.grad = view
+        return self.g.clone()[None]
 
 
 class VmappedGradients:
@@ -143,7 +164,8 @@ class VmappedGradients:
 
     def __init__(self, module: nn.Module, loss: Loss | None = None) -> None:
         self.loss = loss or losses
-        self.module, self.layout = copy.deepcopy(module).train(), Layout.of(module)
+        self.module = copy.deepcopy(module).train()
+        self.layout = Layout.of(module)
         self.statistics = has_statistics(module)
         self.batched = vmap(grad_and_value(self._loss, has_aux=True), randomness="different")
 
@@ -156,31 +178,58 @@ class VmappedGradients:
         step: Tensor | None = None,
     ) -> Gradients:
         if not batch.y.shape[1]:
-            return nothing(w, buffers)
-        if self.statistics and not isinstance(batch.counts, Tensor) and len(set(batch.counts)) > 1:
+            return zero_gradients(w, buffers)
+        counts = batch.counts
+        if self.statistics and not isinstance(counts, Tensor) and len(set(counts)) > 1:
             return self._by_size(w, buffers, batch)
-        mask = (torch.arange(batch.y.shape[1], device=w.device) < batch.column(w.device)).to(
-            w.dtype
-        )  # (K, B)
+        mask = _real_samples(batch, w)
         copies = {name: value.clone() for name, value in buffers.items()}
-        g, (loss, (right, seen)) = self.batched(w, copies, batch.x, batch.y, mask)
-        return Gradients(g.detach(), loss.detach()[:, None], right[:, None], seen)
+        g, (loss, extra) = self.batched(w, copies, batch.x, batch.y, mask)
+        right, buffers_after = extra
+        return Gradients(g.detach(), loss.detach()[:, None], right[:, None], buffers_after)
 
     def _loss(
         self, w: Tensor, buffers: Rows, x: Tensor, y: Tensor, mask: Tensor
     ) -> tuple[Tensor, tuple[Tensor, Rows]]:
-        output = functional_call(self.module, (self.layout.unflatten(w), buffers), (x,))
+        """One row's mean loss, and beside it the hits and the buffers, which forward changes."""
+        parameters = self.layout.unflatten(w)
+        output = functional_call(self.module, (parameters, buffers), (x,))
         loss = (self.loss(output, y) * mask).sum() / mask.sum().clamp(min=1)
-        return loss, ((hits(output, y) * mask).sum(), buffers)
+        right = (hits(output, y) * mask).sum()
+        return loss, (right, buffers)
 
     def _by_size(self, w: Tensor, buffers: Rows, batch: Batch) -> Gradients:
-        """Batch statistics see padding, so rows with batches of different size are taken apart."""
+        """Rows with equally large batches at a time, since batch statistics would see padding."""
         sizes = torch.tensor(batch.counts)
-        parts, places = [], []
+        gradients = []
+        row_groups = []
         for size in sizes.unique().tolist():
             rows = (sizes == size).nonzero()[:, 0].to(w.device)
-            cut = Batch(batch.x[rows, :size], batch.y[rows, :size], (size,) * len(rows))
-            parts.append(self(w[rows], pick(buffers, rows), cut))
-            places.append(rows)
-        back = torch.cat(places).argsort()
-        return Gradients(*(pick(join([part[i] for part in parts]), back) for i in range(4)))
+            counts = (size,) * len(rows)
+            unpadded = Batch(batch.x[rows, :size], batch.y[rows, :size], counts)
+            gradients.append(self(w[rows], pick(buffers, rows), unpadded))
+            row_groups.append(rows)
+        order = torch.cat(row_groups).argsort()
+        joined = _join(gradients)
+        return Gradients(
+            g=pick(joined.g, order),
+            loss=pick(joined.loss, order),
+            hits=pick(joined.hits, order),
+            buffers=pick(joined.buffers, order),
+        )
+
+
+def _real_samples(batch: Batch, w: Tensor) -> Tensor:
+    """1 for the real samples of each row's batch, 0 for padding, of w's type. # (K, B)"""
+    positions = torch.arange(batch.y.shape[1], device=w.device)
+    return (positions < batch.column(w.device)).to(w.dtype)
+
+
+def _join(gradients: Sequence[Gradients]) -> Gradients:
+    """The gradients of several groups of rows as those of all of them, in order."""
+    return Gradients(
+        g=join([rows.g for rows in gradients]),
+        loss=join([rows.loss for rows in gradients]),
+        hits=join([rows.hits for rows in gradients]),
+        buffers=join([rows.buffers for rows in gradients]),
+    )

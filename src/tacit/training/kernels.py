@@ -1,14 +1,16 @@
-"""Triton kernels for small networks of many rows: each row has weights of its own, and a program works on one row.
+"""Triton kernels for small networks of many rows. Each row has its own weights.
 
-Vendor libraries run such layers as one small kernel per row. Here a layer of all rows is one kernel; bias, ReLU and
-pooling are part of it, weights are read from the (K, P) matrix where they lie, and gradients are written to one of the
-same shape. How a row is computed does not depend on how many rows there are, nothing is added up by atomics, so
-the same row gives the same bits in any company.
+Vendor libraries run such layers as one small kernel per row. Here a layer of all rows is one
+kernel, and each program works on one row. Bias, ReLU and pooling are part of the kernel, weights
+are read from the (K, P) matrix where they lie, and gradients are written to a matrix of the same
+shape. How a row is computed does not depend on how many rows there are, and nothing is added up by
+atomics, so the same row gives the same bits in any company.
 
-Convolutions are products of patches, gathered on the fly, and weights. Pictures are channels-last, (K, B, H, W, CP),
-with CP the channels filled up with zeros to a power of two from four, so that a thread reads four numbers at once. A
-tap is one of the KH x KW places of a patch; r and q number taps x channels. The last convolution's output is
-(K, B, O, PH, PW), as the fully connected layers want it.
+Convolutions are products of weights and patches, which are gathered on the fly. Pictures are
+channels-last, (K, B, H, W, CP): CP is the number of channels, filled up with zeros to a power of
+two from four on, so that a thread reads four numbers at once. A tap is one of the KH x KW positions
+of a patch; r and q number taps x channels. The last convolution's output is (K, B, O, PH, PW), as
+the fully connected layers want it.
 """
 
 from __future__ import annotations
@@ -18,158 +20,135 @@ import triton.language as tl
 
 
 @triton.jit
-def take_batch(
-    pool, y_pool, plan, counts, step, x, y, count, stride, width, size,
-    SCALE: tl.constexpr, SIGNED: tl.constexpr, BLOCK: tl.constexpr,
+def pack_weights(
+    w, packed, stride_w, at, O: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr,
+    INNER: tl.constexpr, OUTER: tl.constexpr, INPUTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """x[k, b] = pool[plan[step, k, b]] / SCALE, y and count likewise. Grid: (rows x width, parts of a sample)."""
-    sample, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    k, b, t = sample // width, sample % width, tl.load(step)
-    index = tl.load(plan + (t * stride + k) * width + b).to(tl.int64)
-    at = part * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(pool + index * size + at, mask=at < size, other=0).to(tl.float32)
-    if SCALE != 1:
-        value = tl.math.div_rn(value, tl.full((BLOCK,), SCALE, tl.float32))
-    if SIGNED:
-        value = (value - 0.5) * 2
-    tl.store(x + sample * size + at, value, mask=at < size)
-    if part == 0:
-        tl.store(y + sample, tl.load(y_pool + index))
-        if b == 0:
-            tl.store(count + k, tl.load(counts + t * stride + k))
+    """Weights as matrices (taps x INNER, OUTER), filled up with zeros.
 
-
-@triton.jit
-def tally(mean, right, count, loss, hits, seen, steps, rows, BLOCK: tl.constexpr):
-    """Adds a step to its rows' tally. Grid: blocks of rows."""
-    k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = k < rows
-    n = tl.load(count + k, mask=mask).to(tl.float32)
-    tl.store(loss + k, tl.load(loss + k, mask=mask) + tl.load(mean + k, mask=mask) * n, mask=mask)
-    tl.store(hits + k, tl.load(hits + k, mask=mask) + tl.load(right + k, mask=mask), mask=mask)
-    tl.store(seen + k, tl.load(seen + k, mask=mask) + n, mask=mask)
-    tl.store(steps + k, tl.load(steps + k, mask=mask) + 1.0, mask=mask)
-
-
-@triton.jit
-def pack_weights(w, packed, stride_w, at, O: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, INNER: tl.constexpr,
-                 OUTER: tl.constexpr, INPUTS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    """Weights as matrices (taps x INNER, OUTER): of (inputs, outputs) or, for the way back to the inputs, of (outputs,
-    inputs), filled up with zeros. Grid: (blocks, rows)."""
+    They are of (inputs, outputs) or, for the way back to the inputs, of (outputs, inputs).
+    Grid: (blocks, rows).
+    """
     k = tl.program_id(1).to(tl.int64)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     size: tl.constexpr = TAPS * INNER * OUTER
-    tap, inner, outer = i // (INNER * OUTER), i // OUTER % INNER, i % OUTER
-    o, c = (inner, outer) if INPUTS else (outer, inner)
-    value = tl.load(
-        w + k * stride_w + at + (o * C + c) * TAPS + tap,
-        mask=(i < size) & (o < O) & (c < C),
-        other=0.0,
-    )
+    tap = i // (INNER * OUTER)
+    inner = i // OUTER % INNER
+    outer = i % OUTER
+    if INPUTS:
+        o = inner
+        c = outer
+    else:
+        o = outer
+        c = inner
+    source = w + k * stride_w + at + (o * C + c) * TAPS + tap
+    value = tl.load(source, mask=(i < size) & (o < O) & (c < C), other=0.0)
     tl.store(packed + k * size + i, value, mask=i < size)
 
 
 @triton.jit
 def conv_forward(
-    x, packed, w, out, which, stride_x, stride_w, at_bias, M,
+    x, packed, w, out, winners, stride_x, stride_w, at_bias, M,
     H: tl.constexpr, W: tl.constexpr, CP: tl.constexpr, O: tl.constexpr, OP: tl.constexpr,
-    PH: tl.constexpr, PW: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr,
-    POOL: tl.constexpr, RELU: tl.constexpr, BIAS: tl.constexpr, KEEP: tl.constexpr, LAST: tl.constexpr,
+    PH: tl.constexpr, PW: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    STRIDE: tl.constexpr, PAD: tl.constexpr, POOL: tl.constexpr,
+    RELU: tl.constexpr, BIAS: tl.constexpr, KEEP: tl.constexpr, LAST: tl.constexpr,
     BM: tl.constexpr, BR: tl.constexpr, BO: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Convolution, bias, ReLU and the maximum over POOL x POOL. `which` gets the place of the maximum, or POOL^2 where
-    ReLU closed. Grid: (blocks of output positions, rows)."""
+    """Convolution, bias, ReLU and the maximum over POOL x POOL.
+
+    `winners` gets the position of the maximum, or POOL^2 where ReLU closed.
+    Grid: (blocks of output positions, rows).
+    """
     k = tl.program_id(1).to(tl.int64)
     m = tl.program_id(0) * BM + tl.arange(0, BM)
-    b, py, px = m // (PH * PW), m // PW % PH, m % PW
+    b = m // (PH * PW)
+    py = m // PW % PH
+    px = m % PW
     o = tl.arange(0, BO)
     R: tl.constexpr = KH * KW * CP
     best = tl.full((BM, BO), float("-inf"), tl.float32)
-    place = tl.zeros((BM, BO), tl.int32)
+    winner = tl.zeros((BM, BO), tl.int32)
     for p in tl.static_range(POOL * POOL):
-        top, left = (py * POOL + p // POOL) * STRIDE - PAD, (px * POOL + p % POOL) * STRIDE - PAD
+        top = (py * POOL + p // POOL) * STRIDE - PAD
+        left = (px * POOL + p % POOL) * STRIDE - PAD
         acc = tl.zeros((BM, BO), tl.float32)
         for first in range(0, R, BR):
             r = first + tl.arange(0, BR)
-            iy, ix = (
-                top[:, None] + (r // CP // KW)[None, :],
-                left[:, None] + (r // CP % KW)[None, :],
-            )
+            iy = top[:, None] + (r // CP // KW)[None, :]
+            ix = left[:, None] + (r // CP % KW)[None, :]
             inside = (m < M)[:, None] & (r < R)[None, :]
             if PAD > 0:
                 inside = inside & (iy >= 0) & (iy < H) & (ix >= 0) & (ix < W)
-            a = tl.load(
-                x + k * stride_x + ((b[:, None] * H + iy) * W + ix) * CP + (r % CP)[None, :],
-                inside,
-                0.0,
-            )
-            c = tl.load(
-                packed + (k * R + r[:, None]) * BO + o[None, :], mask=(r < R)[:, None], other=0.0
-            )
+            pixel = x + k * stride_x + ((b[:, None] * H + iy) * W + ix) * CP + (r % CP)[None, :]
+            a = tl.load(pixel, mask=inside, other=0.0)
+            weight = packed + (k * R + r[:, None]) * BO + o[None, :]
+            c = tl.load(weight, mask=(r < R)[:, None], other=0.0)
             acc = tl.dot(a, c, acc, input_precision=PRECISION)
         higher = (acc > best) | (acc != acc)
-        best, place = tl.where(higher, acc, best), tl.where(higher, p, place)
+        best = tl.where(higher, acc, best)
+        winner = tl.where(higher, p, winner)
     if BIAS:
         best += tl.load(w + k * stride_w + at_bias + o, mask=o < O, other=0.0)[None, :]
     if RELU:
-        place = tl.where(best <= 0, POOL * POOL, place)
+        winner = tl.where(best <= 0, POOL * POOL, winner)
         best = tl.where(best <= 0, 0.0, best)
     if LAST:
-        target, known = (
-            k * M * O
-            + b[:, None] * (O * PH * PW)
-            + o[None, :] * (PH * PW)
-            + (py * PW + px)[:, None],
-            o < O,
-        )
+        sample = k * M * O + b[:, None] * (O * PH * PW)
+        target = sample + o[None, :] * (PH * PW) + (py * PW + px)[:, None]
+        real = o < O
     else:
-        target, known = (k * M + m[:, None]) * OP + o[None, :], o < OP
-    tl.store(out + target, best, mask=(m < M)[:, None] & known[None, :])
+        target = (k * M + m[:, None]) * OP + o[None, :]
+        real = o < OP
+    tl.store(out + target, best, mask=(m < M)[:, None] & real[None, :])
     if KEEP:
-        tl.store(which + target, place.to(tl.int8), mask=(m < M)[:, None] & known[None, :])
+        tl.store(winners + target, winner.to(tl.int8), mask=(m < M)[:, None] & real[None, :])
 
 
 @triton.jit
 def conv_weights(
-    x, d_out, which, partial, stride_x, M,
+    x, d_out, winners, partial, stride_x, M,
     H: tl.constexpr, W: tl.constexpr, CP: tl.constexpr, O: tl.constexpr, OP: tl.constexpr,
-    OH: tl.constexpr, OW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    STRIDE: tl.constexpr, PAD: tl.constexpr, POOL: tl.constexpr, LAST: tl.constexpr,
-    CHUNK: tl.constexpr, BM: tl.constexpr, BR: tl.constexpr, BO: tl.constexpr, PRECISION: tl.constexpr,
+    OH: tl.constexpr, OW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr,
+    POOL: tl.constexpr, LAST: tl.constexpr, CHUNK: tl.constexpr,
+    BM: tl.constexpr, BR: tl.constexpr, BO: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of weights and bias over one chunk of positions. Grid: (blocks of taps, chunks, rows)."""
-    chunk, k = tl.program_id(1), tl.program_id(2).to(tl.int64)
-    r, o = tl.program_id(0) * BR + tl.arange(0, BR), tl.arange(0, BO)
+    """The gradient of weights and bias over one chunk of positions.
+
+    Grid: (blocks of taps, chunks, rows).
+    """
+    chunk = tl.program_id(1)
+    k = tl.program_id(2).to(tl.int64)
+    r = tl.program_id(0) * BR + tl.arange(0, BR)
+    o = tl.arange(0, BO)
     R: tl.constexpr = KH * KW * CP
     samples = M // (OH * OW)
     acc = tl.zeros((BO, BR), tl.float32)
     total = tl.zeros((BM, BO), tl.float32)
     for first in range(0, CHUNK, BM):
         m = chunk * CHUNK + first + tl.arange(0, BM)  # before pooling
-        b, oy, ox = m // (OH * OW), m // OW % OH, m % OW
-        py, px = oy // POOL, ox // POOL
-        known = ((m < M) & (py < PH) & (px < PW))[:, None] & (o < O)[None, :]
+        b = m // (OH * OW)
+        oy = m // OW % OH
+        ox = m % OW
+        py = oy // POOL
+        px = ox // POOL
+        real = ((m < M) & (py < PH) & (px < PW))[:, None] & (o < O)[None, :]
         if LAST:
-            source = ((k * samples + b[:, None]) * O + o[None, :]) * (PH * PW) + (py * PW + px)[
-                :, None
-            ]
+            channel = (k * samples + b[:, None]) * O + o[None, :]
+            source = channel * (PH * PW) + (py * PW + px)[:, None]
         else:
             source = (((k * samples + b) * PH + py) * PW + px)[:, None] * OP + o[None, :]
-        g = tl.load(d_out + source, mask=known, other=0.0)
-        place = tl.load(which + source, mask=known, other=-1)
-        d = tl.where(place == (oy % POOL * POOL + ox % POOL)[:, None], g, 0.0)  # (BM, BO)
-        iy, ix = (
-            (oy * STRIDE - PAD)[:, None] + (r // CP // KW)[None, :],
-            (ox * STRIDE - PAD)[:, None] + (r // CP % KW)[None, :],
-        )
+        g = tl.load(d_out + source, mask=real, other=0.0)
+        winner = tl.load(winners + source, mask=real, other=-1)
+        d = tl.where(winner == (oy % POOL * POOL + ox % POOL)[:, None], g, 0.0)  # (BM, BO)
+        iy = (oy * STRIDE - PAD)[:, None] + (r // CP // KW)[None, :]
+        ix = (ox * STRIDE - PAD)[:, None] + (r // CP % KW)[None, :]
         inside = (m < M)[:, None] & (r < R)[None, :]
         if PAD > 0:
             inside = inside & (iy >= 0) & (iy < H) & (ix >= 0) & (ix < W)
-        a = tl.load(
-            x + k * stride_x + ((b[:, None] * H + iy) * W + ix) * CP + (r % CP)[None, :],
-            inside,
-            0.0,
-        )
+        pixel = x + k * stride_x + ((b[:, None] * H + iy) * W + ix) * CP + (r % CP)[None, :]
+        a = tl.load(pixel, mask=inside, other=0.0)
         acc = tl.dot(tl.trans(d), a, acc, input_precision=PRECISION)
         total += d
     target = ((k * tl.num_programs(1) + chunk) * O + o) * (R + 1)
@@ -181,9 +160,10 @@ def conv_weights(
 @triton.jit
 def conv_collect(
     partial, g, stride_g, at_weight, at_bias, chunks,
-    O: tl.constexpr, C: tl.constexpr, CP: tl.constexpr, TAPS: tl.constexpr, BIAS: tl.constexpr, BLOCK: tl.constexpr,
+    O: tl.constexpr, C: tl.constexpr, CP: tl.constexpr, TAPS: tl.constexpr,
+    BIAS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Adds up the chunks, in order, into the rows of the gradient. Grid: (blocks of weights, rows)."""
+    """Adds up the chunks, in order, into the rows of the gradient. Grid: (blocks, rows)."""
     k = tl.program_id(1).to(tl.int64)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     R: tl.constexpr = TAPS * CP
@@ -191,67 +171,73 @@ def conv_collect(
     total = tl.zeros((BLOCK,), tl.float32)
     for chunk in range(chunks):
         total += tl.load(partial + (k * chunks + chunk) * size + i, mask=i < size, other=0.0)
-    o, r = i // (R + 1), i % (R + 1)
-    tap, c = r // CP, r % CP
-    tl.store(
-        g + k * stride_g + at_weight + (o * C + c) * TAPS + tap,
-        total,
-        mask=(i < size) & (r < R) & (c < C),
-    )
+    o = i // (R + 1)
+    r = i % (R + 1)
+    tap = r // CP
+    c = r % CP
+    target = g + k * stride_g + at_weight + (o * C + c) * TAPS + tap
+    tl.store(target, total, mask=(i < size) & (r < R) & (c < C))
     if BIAS:
         tl.store(g + k * stride_g + at_bias + o, total, mask=(i < size) & (r == R))
 
 
 @triton.jit
 def unpool(
-    d_out, which, dense, n, O: tl.constexpr, OP: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
-    PH: tl.constexpr, PW: tl.constexpr, POOL: tl.constexpr, LAST: tl.constexpr, BLOCK: tl.constexpr,
+    d_out, winners, dense, n,
+    O: tl.constexpr, OP: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
+    PH: tl.constexpr, PW: tl.constexpr, POOL: tl.constexpr, LAST: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradient before ReLU and pooling. Grid: blocks of the K x B x OH x OW x OP numbers."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    o, ox, oy, sample = i % OP, i // OP % OW, i // (OP * OW) % OH, i // (OP * OW * OH)
-    py, px = oy // POOL, ox // POOL
-    known = (i < n) & (py < PH) & (px < PW) & (o < O)
+    o = i % OP
+    ox = i // OP % OW
+    oy = i // (OP * OW) % OH
+    sample = i // (OP * OW * OH)
+    py = oy // POOL
+    px = ox // POOL
+    real = (i < n) & (py < PH) & (px < PW) & (o < O)
     if LAST:
         source = (sample * O + o) * (PH * PW) + py * PW + px
     else:
         source = ((sample * PH + py) * PW + px) * OP + o
-    place = tl.load(which + source, mask=known, other=-1)
-    value = tl.load(d_out + source, mask=known, other=0.0)
-    tl.store(dense + i, tl.where(place == oy % POOL * POOL + ox % POOL, value, 0.0), mask=i < n)
+    winner = tl.load(winners + source, mask=real, other=-1)
+    value = tl.load(d_out + source, mask=real, other=0.0)
+    tl.store(dense + i, tl.where(winner == oy % POOL * POOL + ox % POOL, value, 0.0), mask=i < n)
 
 
 @triton.jit
 def conv_inputs(
     dense, packed, d_x, M,
-    H: tl.constexpr, W: tl.constexpr, CP: tl.constexpr, OP: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
-    KH: tl.constexpr, KW: tl.constexpr, PAD: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, CP: tl.constexpr, OP: tl.constexpr,
+    OH: tl.constexpr, OW: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, PAD: tl.constexpr,
     BM: tl.constexpr, BR: tl.constexpr, BO: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The inputs' gradient, of a convolution of stride one. Grid: (blocks of input positions, rows)."""
+    """The inputs' gradient of a convolution of stride one.
+
+    Grid: (blocks of input positions, rows).
+    """
     k = tl.program_id(1).to(tl.int64)
     m = tl.program_id(0) * BM + tl.arange(0, BM)
-    b, y, x = m // (H * W), m // W % H, m % W
+    b = m // (H * W)
+    y = m // W % H
+    x = m % W
     c = tl.arange(0, BO)
     Q: tl.constexpr = KH * KW * OP
     samples = M // (H * W)
     acc = tl.zeros((BM, BO), tl.float32)
     for first in range(0, Q, BR):
         q = first + tl.arange(0, BR)
-        oy, ox = (
-            y[:, None] + PAD - (q // OP // KW)[None, :],
-            x[:, None] + PAD - (q // OP % KW)[None, :],
-        )
+        oy = y[:, None] + PAD - (q // OP // KW)[None, :]
+        ox = x[:, None] + PAD - (q // OP % KW)[None, :]
         inside = (m < M)[:, None] & (q < Q)[None, :] & (oy >= 0) & (oy < OH) & (ox >= 0) & (ox < OW)
         source = (((k * samples + b[:, None]) * OH + oy) * OW + ox) * OP + (q % OP)[None, :]
         a = tl.load(dense + source, mask=inside, other=0.0)
-        v = tl.load(
-            packed + (k * Q + q[:, None]) * BO + c[None, :], mask=(q < Q)[:, None], other=0.0
-        )
+        weight = packed + (k * Q + q[:, None]) * BO + c[None, :]
+        v = tl.load(weight, mask=(q < Q)[:, None], other=0.0)
         acc = tl.dot(a, v, acc, input_precision=PRECISION)
-    tl.store(
-        d_x + (k * M + m[:, None]) * CP + c[None, :], acc, mask=(m < M)[:, None] & (c < CP)[None, :]
-    )
+    target = d_x + (k * M + m[:, None]) * CP + c[None, :]
+    tl.store(target, acc, mask=(m < M)[:, None] & (c < CP)[None, :])
 
 
 @triton.jit
@@ -260,9 +246,10 @@ def dense_forward(
     I: tl.constexpr, O: tl.constexpr, RELU: tl.constexpr, BIAS: tl.constexpr,
     BB: tl.constexpr, BI: tl.constexpr, BO: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """A fully connected layer, bias and ReLU. Grid: (blocks of outputs, blocks of samples, rows)."""
+    """A fully connected layer, bias and ReLU. Grid: (blocks of outputs, of samples, rows)."""
     k = tl.program_id(2).to(tl.int64)
-    o, b = tl.program_id(0) * BO + tl.arange(0, BO), tl.program_id(1) * BB + tl.arange(0, BB)
+    o = tl.program_id(0) * BO + tl.arange(0, BO)
+    b = tl.program_id(1) * BB + tl.arange(0, BB)
     acc = tl.zeros((BB, BO), tl.float32)
     for first in range(0, I, BI):
         i = first + tl.arange(0, BI)
@@ -275,9 +262,8 @@ def dense_forward(
         acc += tl.load(w + k * stride_w + at_bias + o, mask=o < O, other=0.0)[None, :]
     if RELU:
         acc = tl.where(acc <= 0, 0.0, acc)
-    tl.store(
-        out + (k * B + b[:, None]) * O + o[None, :], acc, mask=(b < B)[:, None] & (o < O)[None, :]
-    )
+    target = out + (k * B + b[:, None]) * O + o[None, :]
+    tl.store(target, acc, mask=(b < B)[:, None] & (o < O)[None, :])
 
 
 @triton.jit
@@ -286,21 +272,23 @@ def dense_inputs(
     I: tl.constexpr, O: tl.constexpr, MASK: tl.constexpr,
     BB: tl.constexpr, BI: tl.constexpr, BO: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The inputs' gradient, zero where their ReLU was closed. Grid: (blocks of inputs, of samples, rows)."""
+    """The inputs' gradient, zero where their ReLU closed.
+
+    Grid: (blocks of inputs, of samples, rows).
+    """
     k = tl.program_id(2).to(tl.int64)
-    i, b = tl.program_id(0) * BI + tl.arange(0, BI), tl.program_id(1) * BB + tl.arange(0, BB)
+    i = tl.program_id(0) * BI + tl.arange(0, BI)
+    b = tl.program_id(1) * BB + tl.arange(0, BB)
     acc = tl.zeros((BB, BI), tl.float32)
     for first in range(0, O, BO):
         o = first + tl.arange(0, BO)
-        a = tl.load(
-            d_out + (k * B + b[:, None]) * O + o[None, :],
-            mask=(b < B)[:, None] & (o < O)[None, :],
-            other=0.0,
-        )
+        slope = d_out + (k * B + b[:, None]) * O + o[None, :]
+        a = tl.load(slope, mask=(b < B)[:, None] & (o < O)[None, :], other=0.0)
         weight = w + k * stride_w + at_weight + o[:, None] * I + i[None, :]
         c = tl.load(weight, mask=(o < O)[:, None] & (i < I)[None, :], other=0.0)
         acc = tl.dot(a, c, acc, input_precision=PRECISION)
-    target, mask = (k * B + b[:, None]) * I + i[None, :], (b < B)[:, None] & (i < I)[None, :]
+    target = (k * B + b[:, None]) * I + i[None, :]
+    mask = (b < B)[:, None] & (i < I)[None, :]
     if MASK:
         acc = tl.where(tl.load(x + target, mask=mask, other=0.0) == 0, 0.0, acc)
     tl.store(d_x + target, acc, mask=mask)
@@ -312,23 +300,21 @@ def dense_weights(
     I: tl.constexpr, O: tl.constexpr, BIAS: tl.constexpr,
     BB: tl.constexpr, BI: tl.constexpr, BO: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of weights and bias, into the rows of g. Grid: (blocks of inputs, of outputs, rows)."""
+    """The gradient of weights and bias, into the rows of g.
+
+    Grid: (blocks of inputs, of outputs, rows).
+    """
     k = tl.program_id(2).to(tl.int64)
-    i, o = tl.program_id(0) * BI + tl.arange(0, BI), tl.program_id(1) * BO + tl.arange(0, BO)
+    i = tl.program_id(0) * BI + tl.arange(0, BI)
+    o = tl.program_id(1) * BO + tl.arange(0, BO)
     acc = tl.zeros((BO, BI), tl.float32)
     total = tl.zeros((BO,), tl.float32)
     for first in range(0, B, BB):
         b = first + tl.arange(0, BB)
-        d = tl.load(
-            d_out + (k * B + b[None, :]) * O + o[:, None],
-            mask=(b < B)[None, :] & (o < O)[:, None],
-            other=0.0,
-        )
-        a = tl.load(
-            x + k * stride_x + b[:, None] * I + i[None, :],
-            mask=(b < B)[:, None] & (i < I)[None, :],
-            other=0.0,
-        )
+        slope = d_out + (k * B + b[None, :]) * O + o[:, None]
+        d = tl.load(slope, mask=(b < B)[None, :] & (o < O)[:, None], other=0.0)
+        value = x + k * stride_x + b[:, None] * I + i[None, :]
+        a = tl.load(value, mask=(b < B)[:, None] & (i < I)[None, :], other=0.0)
         acc = tl.dot(d, a, acc, input_precision=PRECISION)
         total += tl.sum(d, 1)
     target = g + k * stride_g + at_weight + o[:, None] * I + i[None, :]
@@ -342,52 +328,28 @@ def dense_weights(
 def cross_entropy(
     logits, y, counts, d_logits, loss, hits, B, O: tl.constexpr, BB: tl.constexpr, BO: tl.constexpr
 ):  # fmt: skip
-    """The mean loss over a row's real samples, its gradient, and how many were right. Grid: rows."""
+    """The mean loss of a row's real samples, its gradient, and how many were right. Grid: rows."""
     k = tl.program_id(0).to(tl.int64)
     count = tl.load(counts + k)
     divisor = tl.maximum(count, 1)  # an empty batch has no loss
     o = tl.arange(0, BO)
-    total, right = 0.0, 0.0
+    total = 0.0
+    right = 0.0
     for first in range(0, B, BB):
         b = first + tl.arange(0, BB)
-        at, mask = (k * B + b[:, None]) * O + o[None, :], (b < B)[:, None] & (o < O)[None, :]
+        at = (k * B + b[:, None]) * O + o[None, :]
+        mask = (b < B)[:, None] & (o < O)[None, :]
         z = tl.where((b < B)[:, None], tl.load(logits + at, mask=mask, other=float("-inf")), 0.0)
         label = tl.load(y + k * B + b, mask=b < B, other=0)
-        real, mine = b < count, o[None, :] == label[:, None]
+        real = b < count
+        is_label = o[None, :] == label[:, None]
         top = tl.max(z, 1)
         e = tl.exp(z - top[:, None])
         s = tl.sum(e, 1)
-        own = tl.sum(tl.where(mine, z, 0.0), 1)
-        total += tl.sum(tl.where(real, top + tl.log(s) - own, 0.0))
+        label_logit = tl.sum(tl.where(is_label, z, 0.0), 1)
+        total += tl.sum(tl.where(real, top + tl.log(s) - label_logit, 0.0))
         right += tl.sum(tl.where(real & (tl.argmax(z, 1) == label), 1.0, 0.0))
-        d = (e / s[:, None] - tl.where(mine, 1.0, 0.0)) / divisor
+        d = (e / s[:, None] - tl.where(is_label, 1.0, 0.0)) / divisor
         tl.store(d_logits + at, tl.where(real[:, None], d, 0.0), mask=mask)
     tl.store(loss + k, total / divisor)
     tl.store(hits + k, right)
-
-
-@triton.jit
-def adam_counts(s1, s2, beta1, beta2, rows, BLOCK: tl.constexpr):
-    """s <- 1 + beta s. Grid: blocks of rows."""
-    k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = k < rows
-    tl.store(s1 + k, 1 + tl.load(beta1 + k, mask=mask) * tl.load(s1 + k, mask=mask), mask=mask)
-    tl.store(s2 + k, 1 + tl.load(beta2 + k, mask=mask) * tl.load(s2 + k, mask=mask), mask=mask)
-
-
-@triton.jit
-def adam(
-    w, g, m, v, s1, s2, lr, eps, stride, size, BLOCK: tl.constexpr
-):  # fmt: skip
-    """One step of Adam in place, as `optimisers.Adam` has it; s1 and s2 are this step's. Grid: (blocks, rows)."""
-    k = tl.program_id(1).to(tl.int64)
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = i < size
-    gradient = tl.load(g + k * stride + i, mask=mask, other=0.0)
-    mean, square = tl.load(m + k * stride + i, mask=mask), tl.load(v + k * stride + i, mask=mask)
-    mean += (gradient - mean) / tl.load(s1 + k)
-    square += (gradient * gradient - square) / tl.load(s2 + k)
-    change = tl.load(lr + k) * (mean / (tl.sqrt(square) + tl.load(eps + k)))
-    tl.store(w + k * stride + i, tl.load(w + k * stride + i, mask=mask) - change, mask=mask)
-    tl.store(m + k * stride + i, mean, mask=mask)
-    tl.store(v + k * stride + i, square, mask=mask)

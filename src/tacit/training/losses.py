@@ -9,15 +9,15 @@ from torch.nn import functional
 
 from tacit.core.errors import StudyError
 
-Loss = Callable[
-    [Tensor, Tensor], Tensor
-]  # a batch's outputs and targets -> each sample's loss, (B,)
+# from a batch's outputs and targets to each sample's loss, (B,)
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def losses(output: Tensor, y: Tensor, reduction: str = "none") -> Tensor:
-    """Each sample's loss, or their mean: cross-entropy for classes, the squared error for numbers.
+    """Each sample's loss, or their mean: cross-entropy for classes, squared error for numbers.
 
-    # (B, classes), (B,) or soft (B, classes) -> (B,); in a regression (B, 1), (B,) of floats -> (B,)
+    # (B, classes), (B,) or soft (B, classes) -> (B,)
+    # in a regression (B, 1), (B,) of floats -> (B,)
     """
     if is_regression(output, y):
         return functional.mse_loss(output[..., 0], y, reduction=reduction)
@@ -25,27 +25,33 @@ def losses(output: Tensor, y: Tensor, reduction: str = "none") -> Tensor:
 
 
 def checked(loss: Loss) -> Loss:
-    """A loss of the user's own that refuses to return anything but one number per sample."""
+    """The user's own loss, which is refused if it returns anything but one number per sample."""
 
-    def each(output: Tensor, y: Tensor) -> Tensor:
+    def checked_loss(output: Tensor, y: Tensor) -> Tensor:
         values = loss(output, y)
-        if values.shape != output.shape[:1]:
-            wanted, given = tuple(output.shape[:1]), tuple(values.shape)
+        expected = output.shape[:1]
+        if values.shape != expected:
             raise StudyError(
-                f"a loss must return one number per sample, {wanted}; it returned {given}"
+                f"a loss must return one number per sample, {tuple(expected)}; "
+                f"it returned {tuple(values.shape)}"
             )
         return values
 
-    return each
+    return checked_loss
 
 
 def hits(output: Tensor, y: Tensor) -> Tensor:
-    """Where the most likely class is the right one, or, of numbers, the squared errors. # (B, outputs), (B,) -> (B,)"""
+    """Whether the most likely class is the right one; for numbers, the squared errors.
+
+    # (B, outputs), (B,) -> (B,)
+    """
     if is_regression(output, y):
         return (output[..., 0].detach() - y).square()
-    return output.argmax(-1) == (y.argmax(-1) if y.dim() == output.dim() else y)
+    is_soft = y.dim() == output.dim()
+    label = y.argmax(-1) if is_soft else y
+    return output.argmax(-1) == label
 
 
 def is_regression(output: Tensor, y: Tensor) -> bool:
-    """Whether these are numbers to predict: floats, and one of them per sample."""
+    """Whether numbers are predicted: the targets are floats, one per sample."""
     return y.is_floating_point() and y.dim() == output.dim() - 1

@@ -29,18 +29,18 @@ from tacit.training.batches import PackedBatches, epoch_batches, pack_batches, p
 class Sampling(Registered, family="samplings", home="tacit.training.sampling"):
     """Base of the ways to draw batches."""
 
-    fixed_sizes: ClassVar[bool] = (
-        False  # of batches: batch_size and, at the end of a pass, what is left
-    )
-    free: ClassVar[bool] = False  # it need not go by the epochs and the batch size that it is given
+    # whether every batch has batch_size samples, but for the rest at the end of a pass
+    fixed_sizes: ClassVar[bool] = False
+    # whether it may ignore the epochs and the batch size
+    free: ClassVar[bool] = False
 
     @abstractmethod
     def batches(
         self, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
     ) -> Sequence[Tensor]:
-        """One index tensor per step, of the samples that `shard` names; a batch may be empty.
+        """One index tensor per step, of samples that `shard` names; a batch may be empty.
 
-        `batch_size` is None where all samples are one batch.
+        `batch_size` is None where all samples form one batch.
         """
 
     def packed(
@@ -69,10 +69,11 @@ class Epochs(Sampling, name="epochs"):
 
 @dataclass(frozen=True)
 class Poisson(Sampling, name="poisson"):
-    """Each sample joins each step's batch by itself, with probability batch_size / samples; a batch may be empty.
+    """Each sample joins each step's batch by itself, with probability batch_size / samples; a batch
+    may be empty.
 
-    There are as many steps as batches of that size in so many passes. It is what the analysis of private training
-    by subsampling assumes (Abadi et al., 2016).
+    There are as many steps as passes over the samples in batches of that size would have. The
+    analysis of private training by subsampling assumes such batches (Abadi et al., 2016).
     """
 
     def batches(
@@ -84,12 +85,13 @@ class Poisson(Sampling, name="poisson"):
         if batch_size is None or batch_size >= count:
             return (shard,) * epochs
         steps = epochs * math.ceil(count / batch_size)
-        return tuple(self._joined(shard, batch_size / count, generator) for _ in range(steps))
+        probability = batch_size / count
+        return tuple(self._draw_batch(shard, probability, generator) for _ in range(steps))
 
-    def _joined(self, shard: Tensor, probability: float, generator: torch.Generator) -> Tensor:
+    def _draw_batch(self, shard: Tensor, probability: float, generator: torch.Generator) -> Tensor:
         draws = torch.rand(len(shard), generator=generator, dtype=torch.float64)
-        places = (draws < probability).nonzero()[:, 0]
-        return shard[places.to(shard.device)]
+        positions = (draws < probability).nonzero()[:, 0]
+        return shard[positions.to(shard.device)]
 
 
 @dataclass(frozen=True)
@@ -110,49 +112,55 @@ class FunctionSampling(Sampling, name="function"):
         self, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
     ) -> Sequence[Tensor]:
         function = import_object(self.path)
-        given = (shard.clone(), epochs, batch_size, generator)  # a copy: it may shuffle in place
-        if not takes(function, given):
+        shard_copy = shard.clone()  # the function may shuffle in place
+        arguments = (shard_copy, epochs, batch_size, generator)
+        if not _accepts(function, arguments):
             raise StudyError(
                 f"{self.path}: expected a function of (shard, epochs, batch_size, generator)"
             )
-        drawn = function(*given)
-        if isinstance(drawn, str) or not isinstance(drawn, Sequence):
+        batches = function(*arguments)
+        if isinstance(batches, str) or not isinstance(batches, Sequence):
             raise StudyError(
-                f"{self.path}: expected a sequence of index tensors, got {shown(drawn)}"
+                f"{self.path}: expected a sequence of index tensors, got {shown(batches)}"
             )
-        return tuple(self._checked(batch, step, shard) for step, batch in enumerate(drawn))
+        return tuple(self._checked(batch, step, shard) for step, batch in enumerate(batches))
 
-    def _checked(self, given: Any, step: int, shard: Tensor) -> Tensor:
+    def _checked(self, batch: Any, step: int, shard: Tensor) -> Tensor:
         where = f"{self.path}: batch {step}"
-        if (
-            not isinstance(given, Tensor)
-            or given.dim() != 1
-            or given.dtype not in (torch.int32, torch.int64)
-        ):
+        if not _is_index(batch):
             raise StudyError(
-                f"{where}: expected a tensor of whole numbers in one dimension, got {_named(given)}"
+                f"{where}: expected a tensor of whole numbers in one dimension, "
+                f"got {_described(batch)}"
             )
-        batch: Tensor = given.to(shard)
-        if not torch.isin(batch, shard).all():
+        index: Tensor = batch.to(shard)
+        if not torch.isin(index, shard).all():
             raise StudyError(
-                f"{where}: names samples that are not in the shard; take them from it: shard[places]"
+                f"{where}: names samples that are not in the shard; "
+                "take them from it: shard[positions]"
             )
-        return batch
+        return index
 
 
-def takes(function: Any, given: Sequence[Any]) -> bool:
-    """Whether a function can be called with these arguments; of one that does not tell, it is believed."""
+def _accepts(function: Any, arguments: Sequence[Any]) -> bool:
+    """Whether a function can be called with these arguments, as far as its signature tells."""
     if not callable(function):
         return False
-    with suppress(ValueError):  # functions of C may have no signature
+    with suppress(ValueError):  # functions written in C may have no signature
         try:
-            inspect.signature(function).bind(*given)
+            inspect.signature(function).bind(*arguments)
         except TypeError:
             return False
     return True
 
 
-def _named(batch: Any) -> str:
-    if isinstance(batch, Tensor):
-        return f"{str(batch.dtype).removeprefix('torch.')} of shape {tuple(batch.shape)}"
-    return shown(batch)
+def _is_index(batch: Any) -> bool:
+    if not isinstance(batch, Tensor):
+        return False
+    return batch.dim() == 1 and batch.dtype in (torch.int32, torch.int64)
+
+
+def _described(batch: Any) -> str:
+    if not isinstance(batch, Tensor):
+        return shown(batch)
+    dtype = str(batch.dtype).removeprefix("torch.")
+    return f"{dtype} of shape {tuple(batch.shape)}"

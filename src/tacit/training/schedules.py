@@ -1,4 +1,7 @@
-"""How the local learning rate changes from round to round; within a round it is constant, as the papers assume."""
+"""How the local learning rate changes from round to round.
+
+Within a round it is constant, as the papers assume.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ class Constant(Schedule, name="constant"):
 
 @dataclass(frozen=True)
 class StepDecay(Schedule, name="step"):
-    """Multiplies the learning rate by `factor` after every `every` rounds, as torch's StepLR does per epoch.
+    """Multiplies the learning rate by `factor` after every `every` rounds, as torch's StepLR does
+    per epoch.
 
     >>> [StepDecay(factor=0.5, every=2).factor_at(t) for t in range(5)]
     [1.0, 1.0, 0.5, 0.5, 0.25]
@@ -40,7 +44,8 @@ class StepDecay(Schedule, name="step"):
     def __post_init__(self) -> None:
         if self.every < 1 or not 0 < self.factor <= 1:
             raise StudyError(
-                f"step: expected every >= 1 and 0 < factor <= 1, got every={self.every}, factor={self.factor}"
+                "step: expected every >= 1 and 0 < factor <= 1, "
+                f"got every={self.every}, factor={self.factor}"
             )
 
     def factor_at(self, round: int) -> float:

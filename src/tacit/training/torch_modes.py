@@ -1,4 +1,4 @@
-"""What torch keeps for the whole process and training sets for a while: its generator, its precision, its device."""
+"""Torch's process-wide settings that training changes for a while: generator, precision, device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tacit.core.torch_private import is_dropout
 
 @contextmanager
 def precision(tf32: bool) -> Iterator[None]:
-    """TF32 in matrix products and convolutions on a GPU, or not; as it was, afterwards."""
+    """Switches TF32 in matrix products and convolutions on a GPU on or off, and back at the end."""
     libraries: list[Any] = [torch.backends.cuda.matmul, torch.backends.cudnn]
     before = [library.allow_tf32 for library in libraries]
     for library in libraries:
@@ -29,7 +29,7 @@ def precision(tf32: bool) -> Iterator[None]:
 
 @contextmanager
 def computing_on(device: torch.device, tf32: bool) -> Iterator[None]:
-    """On a GPU: kernels and graphs belong to the device that is current, and products are rounded as asked."""
+    """On a GPU: makes it the current device, to which kernels and graphs belong, and sets TF32."""
     if device.type == "cpu":
         yield
         return
@@ -39,10 +39,14 @@ def computing_on(device: torch.device, tf32: bool) -> Iterator[None]:
 
 @contextmanager
 def generator_seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Torch's own generator with this seed, for models that draw while they train; as it was, afterwards."""
+    """Gives torch's own generator this seed, for models that draw while they train.
+
+    Its state from before comes back at the end.
+    """
     if device.type == "cpu":
         with torch.random.fork_rng(devices=[]):
-            # torch.manual_seed also looks for devices that nobody uses, which costs more than a small model's step
+            # torch.manual_seed also looks for devices that nobody uses, which takes longer than a
+            # small model's step
             torch.default_generator.manual_seed(seed)
             yield
         return
@@ -52,19 +56,22 @@ def generator_seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def draws_numbers(module: nn.Module, x: Tensor) -> bool:
-    """Whether the model draws while it trains, as dropout does: rows that draw are seeded one by one."""
+    """Whether the model draws numbers while it trains, as dropout does.
+
+    Rows of such a model are seeded one by one.
+    """
     if any(map(is_dropout, module.modules())):
         return True
     gpus = [x.device] if x.is_cuda else []
-    source = (
-        torch.cuda.default_generators[x.device.index or 0] if x.is_cuda else torch.default_generator
-    )
+    generator = torch.default_generator
+    if x.is_cuda:
+        generator = torch.cuda.default_generators[x.device.index or 0]
     with torch.random.fork_rng(devices=gpus):
-        before = source.get_state()
+        before = generator.get_state()
         try:
             copy.deepcopy(module).train()(x)
-        except (
-            Exception
-        ):  # of the user's own code, or of layers that want more samples: told when it is trained
+        except Exception:
+            # from the user's own code, or from a layer that wants more samples: the error is shown
+            # when the model is trained
             return False
-        return not torch.equal(before, source.get_state())
+        return not torch.equal(before, generator.get_state())

@@ -1,12 +1,12 @@
 """The one local loop: rows x steps. Federated clients, teachers and shadow models all train here.
 
-Rows are sorted by work; a row that has done its last step leaves the batch, so a row's result does not depend on the
-company it keeps.
+Rows are sorted by work, and a row that has done its last step leaves the others. So a row's result
+does not depend on which rows are trained with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -15,14 +15,14 @@ from torch import Tensor
 
 from tacit.core.errors import StudyError
 from tacit.core.rows import Rows, head, join, pick
-from tacit.training.batches import Counts, Plan, gather
+from tacit.training.batches import BatchIndices, Counts, gather
 from tacit.training.gradients import GradientFunction
 from tacit.training.optimisers import Optimiser, lean_update
 
 
 @dataclass(frozen=True)
 class Work:
-    """A row's local work: what it is done with, and how much of it has been done."""
+    """The local work of K rows: by which optimiser, with what data, and how much has been done."""
 
     steps: Tensor  # (K, 1), counted, never computed
     lr: Tensor  # (K, 1)
@@ -33,7 +33,8 @@ class Work:
     epochs: Tensor | None = None  # (K, 1), the passes over its data that were asked for
 
 
-Tally = tuple[Tensor, Tensor, Tensor]  # losses, hits and samples of some steps, (steps, K, 1) each
+# losses, hits and samples of some steps, each summed over the step's batch, (steps, K, 1) each
+StepSums = tuple[Tensor, Tensor, Tensor]
 
 
 class Rule(Protocol):
@@ -54,10 +55,8 @@ class LoopState:
     buffers: Rows
     loss: Tensor  # (K, 1), summed over the samples seen
     hits: Tensor  # (K, 1), likewise
-    seen: Tensor  # (K, 1)
-    seeds: Tensor | None = (
-        None  # (K,), for gradient functions that want them and the number of the step
-    )
+    seen: Tensor  # (K, 1), how many samples that were
+    seeds: Tensor | None = None  # (K,), for gradient functions that draw numbers
 
 
 @dataclass(frozen=True)
@@ -71,19 +70,19 @@ class Trained:
     buffers: Rows
     loss: Tensor  # (K, 1), summed over the samples seen
     hits: Tensor  # (K, 1), likewise
-    seen: Tensor  # (K, 1)
+    seen: Tensor  # (K, 1), how many samples that were
 
     @classmethod
-    def of(cls, block: LoopState) -> Trained:
+    def of(cls, loop_state: LoopState) -> Trained:
         return cls(
-            w=block.w,
-            work=block.work,
-            sent=block.sent,
-            mine=block.mine,
-            buffers=block.buffers,
-            loss=block.loss,
-            hits=block.hits,
-            seen=block.seen,
+            w=loop_state.w,
+            work=loop_state.work,
+            sent=loop_state.sent,
+            mine=loop_state.mine,
+            buffers=loop_state.buffers,
+            loss=loop_state.loss,
+            hits=loop_state.hits,
+            seen=loop_state.seen,
         )
 
 
@@ -96,7 +95,10 @@ def begin_work(
     epochs: Tensor | None = None,
     full_gradient: Tensor | None = None,
 ) -> Work:
-    """The work on rows w (K, P) before its first step; `start` is the optimiser's state, if not its first one."""
+    """The work on rows w (K, P) before its first step.
+
+    `start` is the optimiser's state, if it is not the initial one.
+    """
     zero = w.new_zeros(len(w), 1)
     return Work(
         steps=zero,
@@ -110,99 +112,140 @@ def begin_work(
 
 
 def train(
-    block: LoopState, plans: Sequence[Plan], x: Tensor, y: Tensor, gradient: GradientFunction
+    loop_state: LoopState,
+    batches: Sequence[BatchIndices],
+    x: Tensor,
+    y: Tensor,
+    gradient: GradientFunction,
 ) -> LoopState:
-    """Takes every row through its plan. Row k's batches are the samples of (x, y) that `plans[k]` names."""
-    order = sorted(range(len(plans)), key=lambda k: -len(plans[k]))
-    plans = [plans[k] for k in order]
-    block = pick(block, torch.tensor(order, device=block.w.device)) if len(order) > 1 else block
-    finished, tallies, done = [], [], 0
-    while len(plans):
-        until = len(plans[-1])  # the least work left in the block
-        block, tally = _take_steps(
-            block, [plan[done:until] for plan in plans], done, (x, y), gradient
-        )
-        going = sum(len(plan) > until for plan in plans)
-        finished.append(pick(block, slice(going, len(plans))) if going else block)
-        tallies += tally
-        block, plans, done = head(block, going) if going else block, plans[:going], until
-    result: LoopState = _tallied(join(finished[::-1]), tallies)
-    return (
-        pick(result, torch.tensor(order).argsort().to(result.w.device))
-        if len(order) > 1
-        else result
-    )
+    """Takes every row through its batches.
+
+    `batches[k]` holds the index tensors of row k, one per step; they name samples of (x, y).
+    """
+    order = longest_first(batches)
+    remaining = [batches[k] for k in order]
+    if len(order) > 1:
+        positions = torch.tensor(order, device=loop_state.w.device)
+        loop_state = pick(loop_state, positions)
+    finished = []
+    sums = []
+    done = 0
+    while remaining:
+        until = len(remaining[-1])  # the row with the least work left finishes there
+        next_batches = [row_batches[done:until] for row_batches in remaining]
+        loop_state, new_sums = _take_steps(loop_state, next_batches, done, (x, y), gradient)
+        sums += new_sums
+        done = until
+        active = sum(len(row_batches) > done for row_batches in remaining)
+        if not active:
+            finished.append(loop_state)
+            break
+        done_rows = slice(active, len(remaining))
+        finished.append(pick(loop_state, done_rows))
+        loop_state = head(loop_state, active)
+        remaining = remaining[:active]
+    trained: LoopState = _add_sums(join(finished[::-1]), sums)
+    if len(order) > 1:
+        positions = torch.tensor(order).argsort()
+        trained = pick(trained, positions.to(trained.w.device))
+    return trained
+
+
+def longest_first(batches: Sequence[Sized]) -> list[int]:
+    """The rows in the order of their work, those with most steps first."""
+    return sorted(range(len(batches)), key=lambda k: -len(batches[k]))
 
 
 def _take_steps(
-    block: LoopState,
-    plans: Sequence[Plan],
+    loop_state: LoopState,
+    batches: Sequence[BatchIndices],
     first: int,
     samples: tuple[Tensor, Tensor],
     gradient: GradientFunction,
-) -> tuple[LoopState, list[Tally]]:
-    """As many steps as every row has a batch for. This is the hot path: what is not the step's own maths waits."""
-    w, buffers, work = block.w, block.buffers, block.work
-    rule = block.rule
+) -> tuple[LoopState, list[StepSums]]:
+    """As many steps as every row has a batch for, numbered from `first`.
+
+    This is the hot path: whatever the step itself does not need is done afterwards.
+    """
+    w = loop_state.w
+    buffers = loop_state.buffers
+    work = loop_state.work
+    rule = loop_state.rule
     update = lean_update(work.optimiser, w)
-    tallies: list[tuple[Tensor, Tensor, Counts]] = []
-    for step, batches in enumerate(zip(*plans, strict=True), first):
-        batch = gather(*samples, batches)
-        found = gradient(w, buffers, batch, *draws_from(block.seeds, step))
-        g = found.g
+    figures: list[tuple[Tensor, Tensor, Counts]] = []
+    for step, indices in enumerate(zip(*batches, strict=True), first):
+        batch = gather(*samples, indices)
+        gradients = gradient(w, buffers, batch, *draws_from(loop_state.seeds, step))
+        g = gradients.g
         if rule is not None:
-            g = rule.correct(g, w, block.sent, block.mine, work)
+            g = rule.correct(g, w, loop_state.sent, loop_state.mine, work)
         check_gradient(g, w)
-        w, state = update(w, g, work.state)
-        work = replace(work, steps=work.steps + 1, state=state)
-        buffers = found.buffers
-        tallies.append((found.loss, found.hits, batch.counts))
-    return replace(block, w=w, work=work, buffers=buffers), _weighed(tallies, w)
+        w, optimiser_state = update(w, g, work.state)
+        work = replace(work, steps=work.steps + 1, state=optimiser_state)
+        buffers = gradients.buffers
+        figures.append((gradients.loss, gradients.hits, batch.counts))
+    after = replace(loop_state, w=w, work=work, buffers=buffers)
+    return after, _sum_over_batches(figures, w)
 
 
 def draws_from(seeds: Tensor | None, step: int) -> tuple[Tensor, ...]:
-    """What a gradient function draws its numbers from, where it wants to: the rows' seeds and the step's number."""
-    return (
-        ()
-        if seeds is None
-        else (seeds, torch.full((), step, dtype=torch.int64, device=seeds.device))
-    )
+    """What a gradient function draws its numbers from: the rows' seeds and the step's number.
+
+    It is empty for gradient functions that do not draw.
+    """
+    if seeds is None:
+        return ()
+    number = torch.full((), step, dtype=torch.int64, device=seeds.device)
+    return seeds, number
 
 
 def check_gradient(g: Tensor, w: Tensor) -> None:
-    """Refuses what a method's `correct` must not return."""
+    """Refuses a gradient of another shape, which a method's `correct` may have returned."""
     if g.shape != w.shape:
         raise StudyError(
-            f"correct must return one gradient per row, {tuple(w.shape)}; it returned {tuple(g.shape)}"
+            f"correct must return one gradient per row, {tuple(w.shape)}; "
+            f"it returned {tuple(g.shape)}"
         )
 
 
-def _weighed(tallies: list[tuple[Tensor, Tensor, Counts]], w: Tensor) -> list[Tally]:
-    """Losses, hits and samples of these steps, each loss weighted by its samples; of no step, nothing."""
-    if not tallies:
+def _sum_over_batches(figures: list[tuple[Tensor, Tensor, Counts]], w: Tensor) -> list[StepSums]:
+    """The sums of these steps, from each step's mean loss, hits and counts."""
+    if not figures:
         return []
-    losses, hits, counts = zip(*tallies, strict=True)
+    losses, hits, counts = zip(*figures, strict=True)
     samples = torch.tensor(counts, dtype=w.dtype, device=w.device)[:, :, None]
-    return [(torch.stack(losses) * samples, torch.stack(hits), samples)]
+    weighted_losses = torch.stack(losses) * samples
+    return [(weighted_losses, torch.stack(hits), samples)]
 
 
-def _tallied(block: LoopState, tallies: list[Tally]) -> LoopState:
-    """The block with the sums over all steps. Rows are in the order of their work, so the first have taken most.
+def _add_sums(loop_state: LoopState, sums: list[StepSums]) -> LoopState:
+    """The rows with the sums over all steps.
 
-    A row's steps are added up in one go, without the other rows': its sum does not depend on them.
+    Rows are in the order of their work, so the first have taken most steps.
     """
-    if not tallies:
-        return block
-    loss, hits, seen = (_sum_of_steps(parts, len(block.w)) for parts in zip(*tallies, strict=True))
-    return replace(block, loss=block.loss + loss, hits=block.hits + hits, seen=block.seen + seen)
+    if not sums:
+        return loop_state
+    rows = len(loop_state.w)
+    losses, hits, samples = zip(*sums, strict=True)
+    return replace(
+        loop_state,
+        loss=loop_state.loss + _sum_over_steps(losses, rows),
+        hits=loop_state.hits + _sum_over_steps(hits, rows),
+        seen=loop_state.seen + _sum_over_steps(samples, rows),
+    )
 
 
-def _sum_of_steps(parts: Sequence[Tensor], rows: int) -> Tensor:
-    """Each row's sum over its steps. # (steps, up to K, 1) each -> (K, 1)"""
+def _sum_over_steps(values: Sequence[Tensor], rows: int) -> Tensor:
+    """Each row's sum over its steps. # (steps, up to K, 1) each -> (K, 1)
+
+    A row's steps are added up at once and without the other rows', so that the sum does not depend
+    on them.
+    """
     if rows == 1:
-        return parts[0].sum(0)
+        return values[0].sum(0)
     sums = []
     for row in range(rows):
-        steps = [part[:, row] for part in parts if row < part.shape[1]]
-        sums.append(torch.cat(steps).sum(0) if steps else parts[0].new_zeros(1))
+        steps = [value[:, row] for value in values if row < value.shape[1]]
+        row_sum = torch.cat(steps).sum(0) if steps else values[0].new_zeros(1)
+        sums.append(row_sum)
     return torch.stack(sums)

@@ -121,7 +121,7 @@ def test_where_hooks_cannot_be_seen_our_kernels_are_not_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("triton")
-    from tacit.training.kernel_network import read
+    from tacit.training.kernel_reader import read
 
     assert read(module(), (6,)) is not None
     monkeypatch.setattr(torch_private, "HOOKS", ("_moved_elsewhere",))

@@ -22,7 +22,10 @@ from tacit.rounds.client import draw_batches
 from tacit.simulation.kinds.horizontal import Simulation, choose, shares_nothing
 from tacit.study.study import Study
 from tacit.training.batches import ListedBatches
-from tacit.training.kernel_network import DenseLayer, KernelNetwork, read
+from tacit.training.kernel_layers import DenseLayer
+from tacit.training.kernel_network import KernelNetwork
+from tacit.training.kernel_reader import read
+from tacit.training.row_module import answers_alike
 from tacit.training.torch_modes import draws_numbers
 from tacit.training.trainer import Work
 
@@ -143,12 +146,11 @@ def test_a_network_that_answers_otherwise_than_its_module_is_not_used() -> None:
     network = read(simulation.module, simulation.shape)
     assert network is not None
     x = simulation.pool.x[:2]
-    assert simulation.trainer._answers_alike(network, x)
+    assert answers_alike(network, simulation.module, x)
     first, last = network.layers
     assert isinstance(first, DenseLayer)
-    assert not simulation.trainer._answers_alike(
-        KernelNetwork((replace(first, relu=False), last)), x
-    )
+    changed = KernelNetwork((replace(first, relu=False), last))
+    assert not answers_alike(changed, simulation.module, x)
 
 
 def test_samples_in_any_order_of_memory_are_read_rightly() -> None:

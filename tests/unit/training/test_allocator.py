@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from playground import FAST
 
-# 64 MB is above what glibc takes from its heap by its own adjustment (32 MB), and below what we ask it to keep, so
-# that one allocation tells whether it was asked.
+# 64 MB is more than glibc takes from its heap by its own adjustment (32 MB), and less than we ask
+# it to keep, so that one allocation tells whether it was asked.
 PROBE = """
 import ctypes, json, sys
 
@@ -35,7 +35,8 @@ def keeps_freed_memory():
 """
 AS_LIBRARY = """
 import tacit
-tacit.run(json.loads(sys.argv[1]), sys.argv[2], workers=int(sys.argv[3]), on_event=lambda event: None)
+study, folder, workers = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+tacit.run(study, folder, workers=workers, on_event=lambda event: None)
 print(keeps_freed_memory())
 """
 AS_COMMAND = """
@@ -61,24 +62,24 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def said_by(program: str, *arguments: str) -> str:
+def last_line_of(program: str, *arguments: str) -> str:
     """The last line of a new Python process that can probe its memory."""
     command = [sys.executable, "-c", PROBE + program, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[-1]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.splitlines()[-1]
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_library_call_leaves_the_callers_memory_as_it_was(tmp_path: Path, workers: str) -> None:
     study = json.dumps({**FAST, "seed": [0, 1]})
-    assert said_by(AS_LIBRARY, study, str(tmp_path / "a"), workers) == "False"
+    assert last_line_of(AS_LIBRARY, study, str(tmp_path / "a"), workers) == "False"
 
 
 def test_the_command_line_keeps_freed_memory(tmp_path: Path) -> None:
     study = json.dumps({key: FAST[key] for key in ("dataset", "model", "clients", "rounds")})
-    assert said_by(AS_COMMAND, study, str(tmp_path / "a")) == "True"
+    assert last_line_of(AS_COMMAND, study, str(tmp_path / "a")) == "True"
 
 
 def test_a_worker_keeps_freed_memory() -> None:
-    assert said_by(AS_WORKER) == "True"
+    assert last_line_of(AS_WORKER) == "True"

@@ -1,9 +1,10 @@
-"""Random numbers by counter: the published answers, the distributions, and what a number may depend on."""
+"""Random numbers by counter: published answers, distributions, and what a number may depend on."""
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -46,38 +47,40 @@ def test_a_rows_bits_are_the_words_of_its_counters() -> None:
     seed, step, stream = 0x299F31D0A4093822, (7 << 32) + 9, 4
     drawn = bits(torch.tensor([seed]), torch.tensor(step), 10, stream)[0].tolist()
     key = words((seed & ONES, seed >> 32))
-    blocks = [philox(words((block, 9, 7, stream)), key) for block in range(3)]  # type: ignore[arg-type]
-    assert drawn == [int(word) for block in blocks for word in block][:10]
+    counters = [words((number, 9, 7, stream)) for number in range(3)]
+    quadruples = [philox(counter, key) for counter in counters]  # type: ignore[arg-type]
+    expected = [int(word) for word in [*quadruples[0], *quadruples[1], *quadruples[2]]]
+    assert drawn == expected[:10]
 
 
 @pytest.mark.parametrize("draw", [bits, uniforms, normals])
-def test_a_row_draws_the_same_alone_and_among_others(draw: object) -> None:
-    together = draw(SEEDS, STEP, 101)  # type: ignore[operator]
+def test_a_row_draws_the_same_alone_and_among_others(draw: Callable[..., Tensor]) -> None:
+    together = draw(SEEDS, STEP, 101)
     for k in range(len(SEEDS)):
-        assert torch.equal(draw(SEEDS[k : k + 1], STEP, 101)[0], together[k])  # type: ignore[operator]
+        assert torch.equal(draw(SEEDS[k : k + 1], STEP, 101)[0], together[k])
     assert len({tuple(row.tolist()) for row in together}) == len(SEEDS)
 
 
 @pytest.mark.parametrize("draw", [bits, uniforms, normals])
 @given(size=st.integers(0, 70), more=st.integers(0, 70), chunk=st.integers(1, 40))
 def test_an_element_is_the_same_for_any_size_and_any_chunks(
-    draw: object, size: int, more: int, chunk: int
+    draw: Callable[..., Tensor], size: int, more: int, chunk: int
 ) -> None:
-    whole = draw(SEEDS, STEP, size + more)  # type: ignore[operator]
+    whole = draw(SEEDS, STEP, size + more)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(draws, "CACHED", chunk)
-        few = draw(SEEDS, STEP, size)  # type: ignore[operator]
+        few = draw(SEEDS, STEP, size)
     assert few.shape == (len(SEEDS), size)
     assert torch.equal(few, whole[:, :size])
 
 
 @pytest.mark.parametrize("draw", [bits, uniforms, normals])
-def test_steps_and_streams_share_no_numbers(draw: object) -> None:
+def test_steps_and_streams_share_no_numbers(draw: Callable[..., Tensor]) -> None:
     settings = [(0, 0), (1, 0), (0, 1), (1, 1), (-1, 0), (-2, 0), (1 << 32, 0)]
-    rows = [draw(SEEDS[:1], torch.tensor(step), 500, stream)[0] for step, stream in settings]  # type: ignore[operator]
+    rows = [draw(SEEDS[:1], torch.tensor(step), 500, stream)[0] for step, stream in settings]
     for k, row in enumerate(rows):
-        for other in rows[:k]:
-            assert (row == other).double().mean() < 0.01
+        for earlier in rows[:k]:
+            assert (row == earlier).double().mean() < 0.01
 
 
 def test_ten_thousand_normals_have_these_bits() -> None:
@@ -87,7 +90,7 @@ def test_ten_thousand_normals_have_these_bits() -> None:
 
 
 def test_the_root_is_a_root_and_has_numpy_s_bits_for_the_same_steps() -> None:
-    """Torch's own root of doubles is wrong in the last digit of one number in eighty on some CPUs."""
+    """On some CPUs torch's root of doubles is wrong in the last digit of one number in eighty."""
     x = 40 * uniforms(SEEDS, STEP, 50_000)
     steps = ((x.numpy().view(np.int64) >> 1) + (0x3FF << 51)).view(np.float64)
     for _ in range(5):
@@ -102,20 +105,19 @@ def test_uniforms_are_uniform() -> None:
     assert ((u > 0) & (u < 1)).all()
     for row in u.numpy():
         assert stats.kstest(row, "uniform").pvalue > 1e-4
-    pairs = np.histogram2d(u[0, ::2].numpy(), u[0, 1::2].numpy(), bins=10, range=[[0, 1], [0, 1]])[
-        0
-    ]
+    even, odd = u[0, ::2].numpy(), u[0, 1::2].numpy()
+    pairs, _, _ = np.histogram2d(even, odd, bins=10, range=[[0, 1], [0, 1]])
     assert stats.chisquare(pairs.ravel()).pvalue > 1e-4
 
 
-def test_uniforms_have_53_bits_and_never_reach_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uniforms_have_53_bits_and_never_reach_the_ends() -> None:
     whole = uniforms(SEEDS, STEP, 5000) * 2.0**53
     assert torch.equal(whole, whole.round())
     assert (whole % 2 == 1).double().mean() == pytest.approx(0.5, abs=0.02)
     for word, end in ((0, 2.0**-53), (ONES, 1 - 2.0**-53)):
-        made = draws._to_uniforms((torch.full((1, 1), word),) * 4)
-        assert made.unique().tolist() == [end]
-        assert quantiles(made).isfinite().all()
+        extreme = draws._to_uniforms((torch.full((1, 1), word),) * 4)
+        assert extreme.unique().tolist() == [end]
+        assert quantiles(extreme).isfinite().all()
 
 
 def test_normals_are_normal_in_every_moment_and_in_the_tails() -> None:
@@ -166,11 +168,9 @@ def test_numbers_have_the_type_that_is_asked_for() -> None:
 
 
 def test_seeds_may_be_of_any_whole_type() -> None:
-    step = torch.tensor(3)
-    assert torch.equal(
-        bits(torch.tensor([7, -8]), step, 5),
-        bits(torch.tensor([7, -8], dtype=torch.int32), step, 5),
-    )
+    long = torch.tensor([7, -8])
+    short = long.to(torch.int32)
+    assert torch.equal(bits(long, STEP, 5), bits(short, STEP, 5))
 
 
 @pytest.mark.parametrize("stream", [-1, 2**32, 2**63])
@@ -180,7 +180,6 @@ def test_streams_that_would_share_numbers_with_others_are_refused(stream: int) -
 
 
 def test_more_numbers_than_counters_are_refused() -> None:
-    with pytest.raises(
-        StudyError, match="at most 8,589,934,590 numbers of a row, got 8,589,934,593"
-    ):
+    expected = "at most 8,589,934,590 numbers of a row, got 8,589,934,593"
+    with pytest.raises(StudyError, match=expected):
         normals(SEEDS, STEP, 2**33 + 1)

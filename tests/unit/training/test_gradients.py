@@ -9,9 +9,9 @@ from torch.nn import functional
 
 from tacit.core.vectors import Layout
 from tacit.training.batches import Batch
-from tacit.training.channels import kernels, turn
+from tacit.training.channels import convolution_weights, store_channels_last
 from tacit.training.evaluation import evaluate
-from tacit.training.gradients import row_gradients
+from tacit.training.gradients import Gradients, row_gradients
 
 NONE = torch.zeros(0, dtype=torch.int64)  # seeds and steps, which these gradients do not look at
 
@@ -33,9 +33,9 @@ class Idle(nn.Linear):
 
 
 def frozen() -> nn.Module:
-    made = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 3), nn.Flatten(), nn.Linear(80, 4))
-    made[0].requires_grad_(False)
-    return made
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 3), nn.Flatten(), nn.Linear(80, 4))
+    module[0].requires_grad_(False)
+    return module
 
 
 MODULES: dict[str, Callable[[], nn.Module]] = {
@@ -61,7 +61,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def made(name: str, dtype: torch.dtype) -> nn.Module:
+def make_module(name: str, dtype: torch.dtype) -> nn.Module:
     torch.manual_seed(0)
     return MODULES[name]().to(dtype)
 
@@ -76,9 +76,16 @@ def rows_of(module: nn.Module, count: int = 2) -> tuple[Tensor, dict[str, Tensor
     layout = Layout.of(module)
     row = layout.flatten(module)
     w = torch.stack([row * (1 + k / 10) for k in range(count)])
-    return w, {
-        name: torch.stack([value] * count) for name, value in layout.copy_buffers(module).items()
-    }
+    buffers = {}
+    for name, value in layout.copy_buffers(module).items():
+        buffers[name] = torch.stack([value] * count)
+    return w, buffers
+
+
+def gradients_of(
+    module: nn.Module, w: Tensor, buffers: dict[str, Tensor], data: Batch
+) -> Gradients:
+    return row_gradients(module)(w, buffers, data, NONE, NONE)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -86,38 +93,41 @@ def rows_of(module: nn.Module, count: int = 2) -> tuple[Tensor, dict[str, Tensor
 def test_a_rows_gradient_is_that_of_the_module_with_its_parameters(
     name: str, dtype: torch.dtype
 ) -> None:
-    module, data = made(name, dtype), batch(dtype)
+    module = make_module(name, dtype)
+    data = batch(dtype)
     w, buffers = rows_of(module)
-    found = row_gradients(module)(w, buffers, data, NONE, NONE)
+    gradients = gradients_of(module, w, buffers, data)
     layout = Layout.of(module)
+    atol = 1e-5 if dtype == torch.float32 else 1e-12
     for k in range(2):
         layout.load(module, w[k], {name: value[k] for name, value in buffers.items()})
         loss = functional.cross_entropy(module.train()(data.x[k]), data.y[k])
-        parts = torch.autograd.grad(loss, layout.parameters(module), materialize_grads=True)
-        g = torch.cat([part.reshape(-1) for part in parts])
-        torch.testing.assert_close(
-            found.g[k], g, rtol=1e-4, atol=1e-5 if dtype == torch.float32 else 1e-12
-        )
-        torch.testing.assert_close(found.loss[k, 0], loss.detach())
+        slopes = torch.autograd.grad(loss, layout.parameters(module), materialize_grads=True)
+        g = torch.cat([slope.reshape(-1) for slope in slopes])
+        torch.testing.assert_close(gradients.g[k], g, rtol=1e-4, atol=atol)
+        torch.testing.assert_close(gradients.loss[k, 0], loss.detach())
 
 
 @pytest.mark.parametrize("name", list(MODULES))
 def test_a_row_has_the_same_bits_alone_and_in_company(name: str) -> None:
-    module, data = made(name, torch.float32), batch(torch.float32)
+    module = make_module(name, torch.float32)
+    data = batch(torch.float32)
     w, buffers = rows_of(module)
-    together = row_gradients(module)(w, buffers, data, NONE, NONE)
+    together = gradients_of(module, w, buffers, data)
     for k in range(2):
-        one = Batch(data.x[k : k + 1], data.y[k : k + 1], data.counts[:1])
-        own = {name: value[k : k + 1] for name, value in buffers.items()}
-        assert torch.equal(
-            row_gradients(module)(w[k : k + 1], own, one, NONE, NONE).g, together.g[k : k + 1]
-        )
+        row = slice(k, k + 1)
+        row_data = Batch(data.x[row], data.y[row], data.counts[:1])
+        row_buffers = {name: value[row] for name, value in buffers.items()}
+        alone = gradients_of(module, w[row], row_buffers, row_data)
+        assert torch.equal(alone.g, together.g[row])
 
 
 @pytest.mark.parametrize("name", list(MODULES))
 def test_the_next_step_changes_nothing_that_an_earlier_one_gave_or_took(name: str) -> None:
-    module, data = made(name, torch.float32), batch(torch.float32, rows=1)
-    gradient, (w, buffers) = row_gradients(module), rows_of(module, 1)
+    module = make_module(name, torch.float32)
+    data = batch(torch.float32, rows=1)
+    gradient = row_gradients(module)
+    w, buffers = rows_of(module, 1)
     first = gradient(w, buffers, data, NONE, NONE)
     held = [w, *buffers.values(), first.g, first.loss, first.hits, *first.buffers.values()]
     copies = [value.clone() for value in held]
@@ -126,41 +136,42 @@ def test_the_next_step_changes_nothing_that_an_earlier_one_gave_or_took(name: st
 
 
 def test_the_module_that_was_given_keeps_its_memory_format_and_its_gradients() -> None:
-    module = made("convolutions", torch.float32)
+    module = make_module("convolutions", torch.float32)
     strides = [p.stride() for p in module.parameters()]
     w, buffers = rows_of(module, 1)
-    row_gradients(module)(w, buffers, batch(torch.float32, rows=1), NONE, NONE)
+    gradients_of(module, w, buffers, batch(torch.float32, rows=1))
     assert [p.stride() for p in module.parameters()] == strides
     assert all(p.grad is None for p in module.parameters())
 
 
 @pytest.mark.parametrize("name", ["convolutions", "one by one", "batch norm", "frozen"])
-def test_turned_kernels_have_their_channels_last_and_the_same_values(name: str) -> None:
-    module, other = made(name, torch.float32), made(name, torch.float32)
-    turned = turn(module)
-    assert len(turned) == sum(isinstance(part, nn.Conv2d) for part in module.modules())
-    assert all(kernel.is_contiguous(memory_format=torch.channels_last) for kernel in turned)
-    assert all(
-        torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True)
-    )
+def test_weights_are_stored_channels_last_with_the_same_values(name: str) -> None:
+    module = make_module(name, torch.float32)
+    before = [parameter.clone() for parameter in module.parameters()]
+    weights = store_channels_last(module)
+    assert len(weights) == sum(isinstance(layer, nn.Conv2d) for layer in module.modules())
+    assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
+    assert all(map(torch.equal, module.parameters(), before))
 
 
-def test_kernels_are_turned_once() -> None:
-    module = made("convolutions", torch.float32)
-    places = [kernel.data_ptr() for kernel in turn(module)]
-    assert [kernel.data_ptr() for kernel in turn(module)] == places
+def test_weights_are_stored_anew_only_once() -> None:
+    module = make_module("convolutions", torch.float32)
+    addresses = [weight.data_ptr() for weight in store_channels_last(module)]
+    assert [weight.data_ptr() for weight in store_channels_last(module)] == addresses
 
 
 def test_a_model_with_group_norm_is_left_as_it_is() -> None:
-    assert kernels(made("group norm", torch.float32)) == []
+    assert convolution_weights(make_module("group norm", torch.float32)) == []
 
 
 @pytest.mark.parametrize("name", list(MODULES))
-def test_a_model_is_as_good_with_turned_kernels(name: str) -> None:
-    module, plain, data = made(name, torch.float32), made(name, torch.float32), batch(torch.float32)
-    loss, hit = evaluate(module, data.x[0], data.y[0])
-    output = plain.eval()(data.x[0])
-    torch.testing.assert_close(
-        loss, functional.cross_entropy(output, data.y[0], reduction="none").detach()
-    )
-    assert torch.equal(hit, output.argmax(1) == data.y[0])
+def test_a_model_is_as_good_with_channels_last(name: str) -> None:
+    module = make_module(name, torch.float32)
+    plain = make_module(name, torch.float32)
+    data = batch(torch.float32)
+    x, y = data.row(0)
+    loss, hit = evaluate(module, x, y)
+    output = plain.eval()(x)
+    expected = functional.cross_entropy(output, y, reduction="none").detach()
+    torch.testing.assert_close(loss, expected)
+    assert torch.equal(hit, output.argmax(1) == y)

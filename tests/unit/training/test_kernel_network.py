@@ -13,24 +13,49 @@ from torch import Tensor, nn
 from tacit.core.errors import StudyError
 from tacit.core.vectors import Layout
 from tacit.models.model import Cnn, Linear, Mlp
-from tacit.training import kernel_network
+from tacit.training import kernel_layers, kernel_network
 from tacit.training.batches import Batch
-from tacit.training.gradients import LoopedGradients
-from tacit.training.kernel_network import KernelGradients, KernelNetwork, read
+from tacit.training.gradients import Gradients, LoopedGradients
+from tacit.training.kernel_network import KernelGradients, KernelNetwork
+from tacit.training.kernel_reader import read
 
 pytest.importorskip("triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NONE = torch.zeros(0, dtype=torch.int64)  # seeds and steps, which these gradients do not look at
 
 
-def rows_of(module: nn.Module, rows: int) -> Tensor:
-    layout, draw = Layout.of(module), torch.Generator().manual_seed(1)
-    return torch.stack(
-        [
-            layout.flatten(module) + 0.05 * torch.randn(layout.size, generator=draw)
-            for _ in range(rows)
-        ]
-    )
+torch.manual_seed(0)  # for the weights of the modules in CASES
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """For the weights of modules that a test makes."""
+    torch.manual_seed(0)
+
+
+def rows_of(module: nn.Module, count: int) -> Tensor:
+    """Rows near the module's parameters."""
+    layout = Layout.of(module)
+    draw = torch.Generator().manual_seed(1)
+    rows = []
+    for _ in range(count):
+        noise = torch.randn(layout.size, generator=draw)
+        rows.append(layout.flatten(module) + 0.05 * noise)
+    return torch.stack(rows)
+
+
+def gradients_of(gradient: Any, w: Tensor, batch: Batch) -> Gradients:
+    """What the kernels give, on the device that has them."""
+    on_device = Batch(batch.x.to(DEVICE), batch.y.to(DEVICE), batch.counts, batch.packed)
+    gradients: Gradients = gradient(w.to(DEVICE), {}, on_device, NONE, NONE)
+    return gradients
+
+
+def assert_alike(ours: Gradients, theirs: Gradients) -> None:
+    """The same gradients, losses and hits, up to rounding."""
+    for our_values, their_values in zip(ours[:3], theirs[:3], strict=True):
+        expected = their_values.to(our_values.dtype)
+        assert torch.allclose(our_values.cpu(), expected, rtol=1e-5, atol=1e-6)
 
 
 def network_of(module: nn.Module, shape: tuple[int, ...]) -> KernelNetwork:
@@ -41,16 +66,14 @@ def network_of(module: nn.Module, shape: tuple[int, ...]) -> KernelNetwork:
 
 def check(module: nn.Module, shape: tuple[int, ...], counts: tuple[int, ...] = (5, 3)) -> None:
     """The same gradients, losses and hits as autograd's, and the same answers as the module's."""
-    network, draw = network_of(module, shape), torch.Generator().manual_seed(2)
+    network = network_of(module, shape)
+    draw = torch.Generator().manual_seed(2)
     w = rows_of(module, len(counts))
     x = torch.rand(len(counts), max(counts), *shape, generator=draw)
     y = torch.randint(0, 10, x.shape[:2], generator=draw)
-    wanted = LoopedGradients(module)(w, {}, Batch(x, y, counts), NONE, NONE)
-    found = KernelGradients(network)(
-        w.to(DEVICE), {}, Batch(x.to(DEVICE), y.to(DEVICE), counts), NONE, NONE
-    )
-    for one, other in zip(wanted[:3], found[:3], strict=True):
-        assert torch.allclose(one.to(other.dtype), other.cpu(), rtol=1e-5, atol=1e-6)
+    batch = Batch(x, y, counts)
+    theirs = LoopedGradients(module)(w, {}, batch, NONE, NONE)
+    assert_alike(gradients_of(KernelGradients(network), w, batch), theirs)
     answers = network.outputs(w.to(DEVICE), network.pack(x.to(DEVICE))).cpu()
     for k in range(len(w)):
         Layout.of(module).load(module, w[k])
@@ -68,15 +91,16 @@ CASES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     ),
     "two convolutions, padded": (
         nn.Sequential(
-            *(
-                conv(2, 3, 3),
-                nn.ReLU(),
-                nn.MaxPool2d(2),
-                conv(3, 5, 3, padding=1),
-                nn.ReLU(),
-                nn.MaxPool2d(2),
-            ),
-            *(nn.Flatten(), nn.Linear(20, 12), nn.ReLU(), nn.Linear(12, 10)),
+            conv(2, 3, 3),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            conv(3, 5, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(20, 12),
+            nn.ReLU(),
+            nn.Linear(12, 10),
         ),
         (2, 10, 10),
     ),
@@ -123,25 +147,29 @@ def test_any_convolution_agrees(
     channels: int, outputs: int, size: int, padding: int, pool: bool, relu: bool, count: int
 ) -> None:
     torch.manual_seed(0)
-    parts: list[nn.Module] = [conv(channels, outputs, size, padding=padding)]
-    parts += [nn.ReLU()] if relu else []
-    parts += [nn.MaxPool2d(2)] if pool else []
-    side = (7 + 2 * padding - size + 1) // (2 if pool else 1)
-    check(
-        nn.Sequential(*parts, nn.Flatten(), nn.Linear(outputs * side * side, 10)),
-        (channels, 7, 7),
-        (count, 1),
-    )
+    layers: list[nn.Module] = [conv(channels, outputs, size, padding=padding)]
+    side = 7 + 2 * padding - size + 1
+    if relu:
+        layers.append(nn.ReLU())
+    if pool:
+        layers.append(nn.MaxPool2d(2))
+        side //= 2
+    module = nn.Sequential(*layers, nn.Flatten(), nn.Linear(outputs * side * side, 10))
+    check(module, (channels, 7, 7), (count, 1))
 
 
 def test_a_row_has_the_same_bits_in_any_company() -> None:
     module, shape = CASES["two convolutions, padded"]
-    gradient, w = KernelGradients(network_of(module, shape)), rows_of(module, 3).to(DEVICE)
-    x = torch.rand(3, 4, *shape).to(DEVICE)
-    y = torch.randint(0, 10, (3, 4)).to(DEVICE)
-    together = gradient(w, {}, Batch(x, y, (4, 4, 2)), NONE, NONE)
-    for k, count in enumerate((4, 4, 2)):
-        alone = gradient(w[k : k + 1], {}, Batch(x[k : k + 1], y[k : k + 1], (count,)), NONE, NONE)
+    gradient = KernelGradients(network_of(module, shape))
+    draw = torch.Generator().manual_seed(3)
+    w = rows_of(module, 3)
+    x = torch.rand(3, 4, *shape, generator=draw)
+    y = torch.randint(0, 10, (3, 4), generator=draw)
+    counts = (4, 4, 2)
+    together = gradients_of(gradient, w, Batch(x, y, counts))
+    for k in range(3):
+        row = slice(k, k + 1)
+        alone = gradients_of(gradient, w[row], Batch(x[row], y[row], counts[row]))
         assert torch.equal(alone.g[0], together.g[k])
 
 
@@ -153,40 +181,43 @@ def test_a_batch_of_more_than_one_block_counts_whole() -> None:
 
 def test_very_many_samples_are_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     module, shape = CASES["pools with an edge left over"]
-    network, w = network_of(module, shape), rows_of(module, 2).to(DEVICE)
-    x = network.pack(torch.rand(2, 5, *shape).to(DEVICE))
+    network = network_of(module, shape)
+    # Small whole numbers, whose sums are exact in any order: a part has its samples in other rows
+    # of a tile, and the libraries that multiply tiles may add up their rows differently.
+    draw = torch.Generator().manual_seed(5)
+    w = torch.randint(-3, 4, (2, Layout.of(module).size), generator=draw).float().to(DEVICE)
+    pictures = torch.randint(-3, 4, (2, 5, *shape), generator=draw).float()
+    x = network.pack(pictures.to(DEVICE))
     whole = network.outputs(w, x)
+    assert whole.abs().max() > 100
+    assert len(whole.flatten(0, 1).unique(dim=0)) == 10  # samples are told apart
     monkeypatch.setattr(kernel_network, "MOST", 2 * network.widest)
     assert torch.equal(network.outputs(w, x), whole)
-    with pytest.raises(
-        StudyError, match="5 samples are too many at once for this model on a GPU; use a batch_size"
-    ):
-        KernelGradients(network)(
-            w, {}, Batch(x, torch.zeros(2, 5, dtype=torch.int64), (5, 5), packed=True), NONE, NONE
-        )
+    batch = Batch(x, torch.zeros(2, 5, dtype=torch.int64), (5, 5), packed=True)
+    expected = "5 samples are too many at once for this model on a GPU; use a batch_size"
+    with pytest.raises(StudyError, match=expected):
+        gradients_of(KernelGradients(network), w, batch)
 
 
 def test_positions_beyond_a_grid_are_taken_in_larger_chunks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kernel_network, "PROGRAMS", 1)
-    monkeypatch.setattr(kernel_network, "CHUNK", 32)
+    monkeypatch.setattr(kernel_layers, "PROGRAMS", 1)
+    monkeypatch.setattr(kernel_layers, "CHUNK", 32)
     check(*CASES["pools with an edge left over"])
 
 
 def test_numbers_and_soft_targets_have_gradients_too() -> None:
-    module = Mlp((7,)).make((5,), 3)
-    w, x = rows_of(module, 2), torch.rand(2, 4, 5)
-    soft = torch.rand(2, 4, 3).softmax(2)
-    number = Mlp((7,)).make((5,), 1)
-    for one, targets in ((module, soft), (number, torch.rand(2, 4))):
-        w = rows_of(one, 2)
-        wanted = LoopedGradients(one)(w, {}, Batch(x, targets, (4, 3)), NONE, NONE)
-        found = KernelGradients(network_of(one, (5,)))(
-            w.to(DEVICE), {}, Batch(x.to(DEVICE), targets.to(DEVICE), (4, 3)), NONE, NONE
-        )
-        assert torch.allclose(wanted.g, found.g.cpu(), rtol=1e-5, atol=1e-6)
-        assert torch.allclose(wanted.hits.float(), found.hits.cpu(), rtol=1e-5)
+    draw = torch.Generator().manual_seed(6)
+    x = torch.rand(2, 4, 5, generator=draw)
+    soft_targets = torch.rand(2, 4, 3, generator=draw).softmax(2)
+    numbers = torch.rand(2, 4, generator=draw)
+    for outputs, targets in ((3, soft_targets), (1, numbers)):
+        module = Mlp((7,)).make((5,), outputs)
+        w = rows_of(module, 2)
+        batch = Batch(x, targets, (4, 3))
+        theirs = LoopedGradients(module)(w, {}, batch, NONE, NONE)
+        assert_alike(gradients_of(KernelGradients(network_of(module, (5,))), w, batch), theirs)
 
 
 @pytest.mark.parametrize("soft", [False, True])
@@ -195,19 +226,19 @@ def test_an_empty_batch_has_no_loss_and_a_gradient_of_zero(
     counts: tuple[int, int], soft: bool
 ) -> None:
     module, shape = CASES["pools with an edge left over"]
-    w, draw = rows_of(module, 2), torch.Generator().manual_seed(4)
+    gradient = KernelGradients(network_of(module, shape))
+    w = rows_of(module, 2)
+    draw = torch.Generator().manual_seed(4)
     x = torch.rand(2, 4, *shape, generator=draw)
     labels = torch.randint(0, 10, (2, 4), generator=draw)
     y = nn.functional.one_hot(labels, 10).float() if soft else labels
     for width in {4, max(counts)}:  # padded, and without any sample at all
-        batch = Batch(x[:, :width].to(DEVICE), y[:, :width].to(DEVICE), counts)
-        found = KernelGradients(network_of(module, shape))(w.to(DEVICE), {}, batch, NONE, NONE)
-        wanted = LoopedGradients(module)(
-            w, {}, Batch(x[:, :width], y[:, :width], counts), NONE, NONE
-        )
-        for ours, theirs in zip(found[:3], wanted[:3], strict=True):
-            assert not ours[0].any()
-            assert torch.allclose(ours.cpu(), theirs.to(ours.dtype), rtol=1e-5, atol=1e-6)
+        batch = Batch(x[:, :width], y[:, :width], counts)
+        ours = gradients_of(gradient, w, batch)
+        assert not ours.g[0].any()
+        assert not ours.loss[0].any()
+        assert not ours.hits[0].any()
+        assert_alike(ours, LoopedGradients(module)(w, {}, batch, NONE, NONE))
 
 
 def test_a_loss_of_ones_own_goes_through_the_kernels() -> None:
@@ -216,17 +247,16 @@ def test_a_loss_of_ones_own_goes_through_the_kernels() -> None:
         return nn.functional.cross_entropy(output, y, weight=weights, reduction="none")
 
     module, shape = CASES["two convolutions, padded"]
-    w, x = rows_of(module, 3), torch.rand(3, 5, *shape)
-    y = torch.randint(0, 10, (3, 5))
-    counts = (5, 2, 0)
-    wanted = LoopedGradients(module, weighted)(w, {}, Batch(x, y, counts), NONE, NONE)
-    gradient = KernelGradients(network_of(module, shape), weighted)
-    found = gradient(w.to(DEVICE), {}, Batch(x.to(DEVICE), y.to(DEVICE), counts), NONE, NONE)
-    for ours, theirs in zip(found[:3], wanted[:3], strict=True):
-        assert torch.allclose(ours.cpu(), theirs.to(ours.dtype), rtol=1e-5, atol=1e-6)
-    plain = KernelGradients(network_of(module, shape))
-    other = plain(w.to(DEVICE), {}, Batch(x.to(DEVICE), y.to(DEVICE), counts), NONE, NONE)
-    assert not torch.allclose(found.g, other.g, rtol=1e-3)
+    network = network_of(module, shape)
+    draw = torch.Generator().manual_seed(7)
+    w = rows_of(module, 3)
+    x = torch.rand(3, 5, *shape, generator=draw)
+    y = torch.randint(0, 10, (3, 5), generator=draw)
+    batch = Batch(x, y, (5, 2, 0))
+    ours = gradients_of(KernelGradients(network, weighted), w, batch)
+    assert_alike(ours, LoopedGradients(module, weighted)(w, {}, batch, NONE, NONE))
+    plain = gradients_of(KernelGradients(network), w, batch)
+    assert not torch.allclose(ours.g, plain.g, rtol=1e-3)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # NumPy's, in the interpreter
@@ -234,12 +264,11 @@ def test_a_row_that_has_diverged_stays_so() -> None:
     module, shape = CASES["pools with an edge left over"]
     w = rows_of(module, 2)
     w[1, 0] = float("nan")
-    batch = Batch(
-        torch.rand(2, 3, *shape).to(DEVICE), torch.zeros(2, 3, dtype=torch.int64).to(DEVICE), (3, 3)
-    )
-    found = KernelGradients(network_of(module, shape))(w.to(DEVICE), {}, batch, NONE, NONE)
-    assert found.loss[0].isfinite().all()
-    assert found.loss[1].isnan().all()
+    x = torch.rand(2, 3, *shape, generator=torch.Generator().manual_seed(8))
+    batch = Batch(x, torch.zeros(2, 3, dtype=torch.int64), (3, 3))
+    gradients = gradients_of(KernelGradients(network_of(module, shape)), w, batch)
+    assert gradients.loss[0].isfinite().all()
+    assert gradients.loss[1].isnan().all()
 
 
 class Squared(nn.ReLU):
@@ -249,7 +278,7 @@ class Squared(nn.ReLU):
 
 def hooked() -> nn.Module:
     module = nn.Sequential(nn.Linear(4, 10))
-    module[0].register_forward_hook(lambda _module, _given, output: output * 2)
+    module[0].register_forward_hook(lambda _module, _inputs, output: output * 2)
     return module
 
 
@@ -264,7 +293,7 @@ def test_a_part_that_comes_twice_is_applied_twice() -> None:
     check(nn.Sequential(nn.Linear(6, 8), relu, nn.Linear(8, 8), relu, nn.Linear(8, 10)), (6,))
 
 
-class Own(nn.Module):
+class Exponential(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(4, 10)
@@ -277,7 +306,7 @@ class Own(nn.Module):
 @pytest.mark.parametrize(
     "module",
     [
-        Own(),
+        Exponential(),
         nn.Sequential(nn.Linear(4, 10), nn.Tanh()),
         nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 10)),
         nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 10)),
@@ -294,11 +323,12 @@ def test_what_is_no_plain_sequence_is_left_to_vmap(module: nn.Module) -> None:
 
 def test_unusual_convolutions_are_left_to_vmap() -> None:
     tail = [nn.Flatten(), nn.Linear(32, 10)]
-    for first in (
+    unusual = [
         conv(2, 2, 3, dilation=2),
         conv(2, 2, 3, groups=2),
         conv(2, 2, 3, padding=1, padding_mode="circular"),
-    ):
+    ]
+    for first in unusual:
         assert read(nn.Sequential(first, *tail), (2, 8, 8)) is None
     ceiled = nn.MaxPool2d(2, ceil_mode=True)
     assert read(nn.Sequential(conv(2, 2, 3), nn.ReLU(), ceiled, *tail), (2, 8, 8)) is None

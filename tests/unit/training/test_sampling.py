@@ -23,14 +23,14 @@ def seeded(seed: int) -> torch.Generator:
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=lambda sampling: sampling.name)
 @given(count=st.integers(0, 40), epochs=st.integers(1, 3), size=sizes, seed=st.integers(0, 99))
-def test_a_packed_plan_has_the_batches_of_the_plan(
+def test_packed_batches_are_the_listed_ones(
     sampling: Sampling, count: int, epochs: int, size: int | None, seed: int
 ) -> None:
     shard = torch.arange(count) * 2 + 5
-    plan = sampling.batches(shard, epochs, size, seeded(seed))
+    batches = sampling.batches(shard, epochs, size, seeded(seed))
     packed = sampling.packed(shard, epochs, size, seeded(seed))
-    assert len(packed) == len(plan)
-    for batch, row, length in zip(plan, packed.index, packed.counts.tolist(), strict=True):
+    assert len(packed) == len(batches)
+    for batch, row, length in zip(batches, packed.index, packed.counts.tolist(), strict=True):
         assert torch.equal(row[:length], batch)
 
 
@@ -72,9 +72,8 @@ def test_each_sample_joins_each_poisson_batch_by_itself_with_the_same_probabilit
     assert (joined.mean(0) - 0.2).abs().max() < 5 * deviation
     lengths = joined.sum(1)
     assert lengths.mean().item() == pytest.approx(size, abs=0.15)
-    assert lengths.var().item() == pytest.approx(
-        count * 0.2 * 0.8, rel=0.1
-    )  # a binomial distribution's
+    binomial_variance = count * 0.2 * 0.8
+    assert lengths.var().item() == pytest.approx(binomial_variance, rel=0.1)
     together = torch.corrcoef(joined.T) - torch.eye(count)
     assert together.abs().max() < 5 / math.sqrt(steps)
 
@@ -98,39 +97,30 @@ def test_a_client_without_samples_has_no_steps(sampling: Sampling) -> None:
 
 
 def test_ones_own_function_draws_the_batches() -> None:
-    batches = FunctionSampling("own_batches:backwards").batches(
-        torch.tensor([4, 6, 8]), 2, 2, seeded(0)
-    )
+    sampling = FunctionSampling("own_batches:backwards")
+    batches = sampling.batches(torch.tensor([4, 6, 8]), 2, 2, seeded(0))
     assert [batch.tolist() for batch in batches] == [[8, 6], [4], [8, 6], [4], []]
 
 
+NO_FUNCTION = r"expected a function of \(shard, epochs, batch_size, generator\)"
+NO_INDEX = "batch 0: expected a tensor of whole numbers in one dimension"
+
+
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
-        (
-            "NO_FUNCTION",
-            r"own_batches:NO_FUNCTION: expected a function of \(shard, epochs, batch_size, generator\)",
-        ),
-        (
-            "of_two",
-            r"own_batches:of_two: expected a function of \(shard, epochs, batch_size, generator\)",
-        ),
+        ("NO_FUNCTION", f"own_batches:NO_FUNCTION: {NO_FUNCTION}"),
+        ("of_two", f"own_batches:of_two: {NO_FUNCTION}"),
         ("a_number", "expected a sequence of index tensors, got 3"),
-        (
-            "a_list_of_lists",
-            r"batch 0: expected a tensor of whole numbers in one dimension, got \[1\]",
-        ),
-        (
-            "floats",
-            r"batch 0: expected a tensor of whole numbers in one dimension, got float32 of shape \(3,\)",
-        ),
-        ("strangers", r"batch 1: names samples that are not in the shard; take them from it"),
+        ("a_list_of_lists", rf"{NO_INDEX}, got \[1\]"),
+        ("floats", rf"{NO_INDEX}, got float32 of shape \(3,\)"),
+        ("strangers", "batch 1: names samples that are not in the shard; take them from it"),
     ],
 )
 def test_a_function_that_returns_something_else_is_told_what_is_wanted(
-    name: str, said: str
+    name: str, message: str
 ) -> None:
-    with pytest.raises(StudyError, match=said):
+    with pytest.raises(StudyError, match=message):
         FunctionSampling(f"own_batches:{name}").batches(torch.arange(3), 1, None, seeded(0))
 
 
@@ -141,7 +131,7 @@ def test_a_function_that_shuffles_in_place_changes_nobody_s_samples() -> None:
     assert shard.tolist() == [4, 6, 8]
 
 
-def test_a_plan_of_empty_batches_can_be_packed() -> None:
+def test_empty_batches_can_be_packed() -> None:
     packed = pack_batches([torch.arange(0)] * 3)
     assert packed.counts.tolist() == [0, 0, 0]
     assert packed.index.shape[0] == 3

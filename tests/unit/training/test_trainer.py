@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from tacit.training.trainer import Trained
 torch.manual_seed(0)
 X, Y = torch.randn(50, 6, dtype=torch.float64), torch.randint(0, 3, (50,))
 NONE = torch.zeros(0, dtype=torch.int64)  # seeds and steps, which these gradients do not look at
+Size = tuple[int, int, int]  # a row's samples, epochs and batch size
 
 
 def mlp() -> nn.Module:
@@ -31,48 +33,54 @@ def mlp() -> nn.Module:
 
 def with_batch_norm() -> nn.Module:
     torch.manual_seed(1)
-    return nn.Sequential(
-        nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)
-    ).double()
+    layers = [nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)]
+    return nn.Sequential(*layers).double()
 
 
-def train(module: nn.Module, plans: list[Any], optimiser: Optimiser, **options: Any) -> Trained:
-    """Rows that start at the module's parameters, each through its plan."""
-    layout, rows = Layout.of(module), len(plans)
+def train(module: nn.Module, batches: list[Any], optimiser: Optimiser, **options: Any) -> Trained:
+    """Rows that start at the module's parameters, each through its batches."""
+    layout = Layout.of(module)
+    rows = len(batches)
     w = layout.flatten(module).repeat(rows, 1)
-    rule: Any = columns([optimiser] * rows, type(optimiser), w)
-    buffers = {
-        name: torch.stack([value] * rows) for name, value in layout.copy_buffers(module).items()
-    }
+    row_optimisers: Any = columns([optimiser] * rows, type(optimiser), w)
+    buffers = {}
+    for name, value in layout.copy_buffers(module).items():
+        buffers[name] = torch.stack([value] * rows)
     trainer = RowTrainer(module, Samples(X, Y), **options)
-    return trainer.train(
-        w,
-        [ListedBatches(plan) for plan in plans],
-        optimiser=rule,
-        buffers=buffers,
-        seeds=range(rows),
-    )
+    listed = [ListedBatches(row_batches) for row_batches in batches]
+    return trainer.train(w, listed, optimiser=row_optimisers, buffers=buffers, seeds=range(rows))
 
 
-def plans_of(sizes: list[tuple[int, int, int]]) -> list[Any]:
-    made = []
-    for k, (samples, epochs, batch) in enumerate(sizes):
+def batches_of(sizes: list[Size]) -> list[Any]:
+    rows = []
+    for k, (samples, epochs, batch_size) in enumerate(sizes):
         draw = torch.Generator().manual_seed(k)
-        made.append(
-            epoch_batches(torch.randperm(50, generator=draw)[:samples], epochs, batch, draw)
-        )
-    return made
+        shard = torch.randperm(50, generator=draw)[:samples]
+        rows.append(epoch_batches(shard, epochs, batch_size, draw))
+    return rows
 
 
-def by_hand(module: nn.Module, plan: Any, optimiser: torch.optim.Optimizer) -> None:
+def by_hand(module: nn.Module, batches: Any, optimiser: torch.optim.Optimizer) -> None:
     module.train()
-    for batch in plan:
+    for batch in batches:
         optimiser.zero_grad()
         nn.functional.cross_entropy(module(X[batch]), Y[batch]).backward()
         optimiser.step()
 
 
-UNEQUAL = [(50, 2, 16), (7, 1, 3), (20, 5, 20), (33, 1, 4), (0, 3, 5)]
+UNEQUAL: list[Size] = [(50, 2, 16), (7, 1, 3), (20, 5, 20), (33, 1, 4), (0, 3, 5)]
+UNEQUAL_WITH_SAMPLES: list[Size] = [(50, 2, 16), (8, 1, 4), (20, 5, 20), (33, 1, 4)]
+
+
+def batches_for(model: Callable[[], nn.Module]) -> list[Any]:
+    """Batches of unequal rows; BatchNorm wants at least two samples in each."""
+    if model is not with_batch_norm:
+        return batches_of(UNEQUAL)
+    return [without_single_samples(batches) for batches in batches_of(UNEQUAL_WITH_SAMPLES)]
+
+
+def without_single_samples(batches: Sequence[Tensor]) -> list[Tensor]:
+    return [batch for batch in batches if len(batch) > 1]
 
 
 @pytest.mark.parametrize("form", ["loop", "vmap"])
@@ -80,39 +88,32 @@ UNEQUAL = [(50, 2, 16), (7, 1, 3), (20, 5, 20), (33, 1, 4), (0, 3, 5)]
 def test_unequal_rows_train_as_a_plain_torch_loop_trains_each_alone(
     form: Any, model: Callable[[], nn.Module]
 ) -> None:
-    plans = plans_of(
-        [(50, 2, 16), (8, 1, 4), (20, 5, 20), (33, 1, 4)] if model is with_batch_norm else UNEQUAL
-    )
-    plans = (
-        [[batch for batch in plan if len(batch) > 1] for plan in plans]
-        if model is with_batch_norm
-        else plans
-    )
-    done = train(model(), plans, Adam(lr=0.01), form=form)
-    for k, plan in enumerate(plans):
+    batches = batches_for(model)
+    trained = train(model(), batches, Adam(lr=0.01), form=form)
+    for k, row_batches in enumerate(batches):
         module = model()
-        by_hand(module, plan, torch.optim.Adam(module.parameters(), lr=0.01))
+        by_hand(module, row_batches, torch.optim.Adam(module.parameters(), lr=0.01))
         layout = Layout.of(module)
-        torch.testing.assert_close(done.w[k], layout.flatten(module), rtol=1e-9, atol=1e-10)
-        assert done.work.steps[k] == len(plan)
+        torch.testing.assert_close(trained.w[k], layout.flatten(module), rtol=1e-9, atol=1e-10)
+        assert trained.work.steps[k] == len(row_batches)
         for name, value in layout.copy_buffers(module).items():
-            torch.testing.assert_close(done.buffers[name][k], value, rtol=1e-9, atol=1e-10)
+            torch.testing.assert_close(trained.buffers[name][k], value, rtol=1e-9, atol=1e-10)
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 30), st.integers(1, 3), st.integers(1, 12)), min_size=1, max_size=5
-    )
-)
+row_sizes = st.tuples(st.integers(0, 30), st.integers(1, 3), st.integers(1, 12))
+
+
+@given(st.lists(row_sizes, min_size=1, max_size=5))
 @settings(deadline=None, max_examples=25)
-def test_a_row_does_not_notice_its_company(sizes: list[tuple[int, int, int]]) -> None:
-    plans = plans_of(sizes)
-    together = train(mlp(), plans, SGD(lr=0.1))
-    for k, plan in enumerate(plans):
-        alone = train(mlp(), [plan], SGD(lr=0.1))
+def test_a_row_does_not_notice_its_company(sizes: list[Size]) -> None:
+    batches = batches_of(sizes)
+    together = train(mlp(), batches, SGD(lr=0.1))
+    for k, (samples, epochs, batch_size) in enumerate(sizes):
+        alone = train(mlp(), [batches[k]], SGD(lr=0.1))
         assert torch.equal(alone.w[0], together.w[k])
-        assert together.work.steps[k] == len(plan) == sizes[k][1] * -(-sizes[k][0] // sizes[k][2])
-        assert together.seen[k] == sizes[k][0] * sizes[k][1]
+        steps = epochs * math.ceil(samples / batch_size)
+        assert together.work.steps[k] == len(batches[k]) == steps
+        assert together.seen[k] == samples * epochs
 
 
 @given(
@@ -121,15 +122,14 @@ def test_a_row_does_not_notice_its_company(sizes: list[tuple[int, int, int]]) ->
     st.one_of(st.none(), st.integers(1, 50)),
     st.integers(0, 99),
 )
-def test_a_plan_sees_every_sample_once_per_epoch(
-    samples: int, epochs: int, batch: int | None, seed: int
+def test_batches_see_every_sample_once_per_epoch(
+    samples: int, epochs: int, batch_size: int | None, seed: int
 ) -> None:
-    plan = epoch_batches(
-        torch.arange(samples) + 3, epochs, batch, torch.Generator().manual_seed(seed)
-    )
-    seen = torch.cat([torch.zeros(0, dtype=torch.long), *plan])
-    assert torch.equal(seen.sort()[0], (torch.arange(samples) + 3).repeat(epochs).sort()[0])
-    assert all(0 < len(part) <= (batch or samples) for part in plan)
+    shard = torch.arange(samples) + 3
+    batches = epoch_batches(shard, epochs, batch_size, torch.Generator().manual_seed(seed))
+    seen = torch.cat([torch.zeros(0, dtype=torch.long), *batches])
+    assert torch.equal(seen.sort()[0], shard.repeat(epochs).sort()[0])
+    assert all(0 < len(batch) <= (batch_size or samples) for batch in batches)
 
 
 def test_padding_never_reaches_the_gradient() -> None:
@@ -140,22 +140,22 @@ def test_padding_never_reaches_the_gradient() -> None:
     spoiled.x[1, 2:] = 1e6
     spoiled.y[1, 2:] = mlp()(spoiled.x[1, 2:]).argmax(1)  # each of them would be a hit
     w = Layout.of(mlp()).flatten(mlp()).repeat(2, 1)
-    for form in ("loop", "vmap"):
-        clean, dirty = (
-            row_gradients(mlp(), form)(w, {}, one, NONE, NONE) for one in (batch, spoiled)
-        )  # type: ignore[arg-type]
+    right = [hits(mlp()(X[row]), Y[row]).sum().item() for row in rows]
+    forms: list[Any] = ["loop", "vmap"]
+    for form in forms:
+        gradient = row_gradients(mlp(), form)
+        clean = gradient(w, {}, batch, NONE, NONE)
+        dirty = gradient(w, {}, spoiled, NONE, NONE)
         assert torch.equal(clean.g, dirty.g)
         assert torch.equal(clean.loss, dirty.loss)
         assert torch.equal(clean.hits, dirty.hits)
-        assert clean.hits.flatten().tolist() == [
-            hits(mlp()(X[row]), Y[row]).sum().item() for row in rows
-        ]
+        assert clean.hits.flatten().tolist() == right
 
 
 def test_the_loop_reports_the_mean_loss_and_accuracy_over_the_samples_it_saw() -> None:
     module = mlp()
-    plan = [torch.arange(10), torch.arange(10, 14)]
-    frozen = train(module, [plan], SGD(lr=1e-30))
+    batches = [torch.arange(10), torch.arange(10, 14)]
+    frozen = train(module, [batches], SGD(lr=1e-30))
     loss, hit = evaluate(module, X[:14], Y[:14])
     assert (frozen.loss / frozen.seen).item() == pytest.approx(loss.mean().item())
     assert (frozen.hits / frozen.seen).item() == pytest.approx(hit.double().mean().item())
@@ -165,20 +165,22 @@ def test_another_gradient_function_can_be_injected() -> None:
     def towards_one(
         w: Tensor, buffers: Rows, batch: Batch, seeds: Tensor, step: Tensor
     ) -> Gradients:
-        return Gradients(w - 1, torch.zeros(len(w), 1), torch.zeros(len(w), 1), buffers)
+        zero = torch.zeros(len(w), 1)
+        return Gradients(w - 1, zero, zero, buffers)
 
-    done = train(mlp(), [[torch.arange(1)] * 60] * 2, SGD(lr=0.5), gradient=towards_one)
-    torch.testing.assert_close(done.w, torch.ones_like(done.w))
+    trained = train(mlp(), [[torch.arange(1)] * 60] * 2, SGD(lr=0.5), gradient=towards_one)
+    torch.testing.assert_close(trained.w, torch.ones_like(trained.w))
 
 
 def test_the_gradient_function_leaves_the_model_it_was_given_alone() -> None:
     module = with_batch_norm()
-    kept = {name: value.clone() for name, value in module.state_dict().items()}
-    train(module, plans_of([(20, 1, 5)] * 2), SGD(lr=0.5))
-    assert all(torch.equal(value, kept[name]) for name, value in module.state_dict().items())
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    train(module, batches_of([(20, 1, 5)] * 2), SGD(lr=0.5))
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
 
 def test_evaluating_in_chunks_changes_nothing() -> None:
-    whole, parts = (evaluate(mlp(), X, Y, chunk=size) for size in (1000, 7))
-    torch.testing.assert_close(whole, parts)
+    whole = evaluate(mlp(), X, Y, chunk=1000)
+    in_chunks = evaluate(mlp(), X, Y, chunk=7)
+    torch.testing.assert_close(whole, in_chunks)
     assert len(evaluate(mlp(), X[:0], Y[:0])[0]) == 0
