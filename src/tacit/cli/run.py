@@ -132,7 +132,7 @@ def _play(study: Study | Path, out: Path | None, options: dict[str, Any]) -> Res
 def _show_plan(study: Study | Path, options: dict[str, Any], *, as_json: bool) -> None:
     """Prints the plan of a study, or of what is left of one in a folder."""
     import tacit
-    from tacit.execution.planner import Placement
+    from tacit.execution.placement import Placement
     from tacit.execution.runner import plan_rest
     from tacit.study.checks import cautions
 

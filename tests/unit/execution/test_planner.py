@@ -16,10 +16,12 @@ from torch import nn
 
 import tacit
 from tacit.core.errors import StudyError
-from tacit.execution import planner
+from tacit.execution import devices, planner
 from tacit.execution.estimates import RunCost, measure_model
 from tacit.execution.plan import Block
-from tacit.execution.planner import Placement, cannot_travel, divided, fitted
+from tacit.execution.blocks import divided, fitted
+from tacit.execution.placement import Placement
+from tacit.execution.planner import cannot_travel
 from tacit.execution.runner import plan_study
 from tacit.federated.algorithm import Algorithm
 from tacit.models.model import Model
@@ -37,6 +39,13 @@ GRID: dict[str, Any] = {
     "local_epochs": {"grid": [[1, 2, 3]]},
     "centralised": True,
 }
+
+
+@pytest.fixture
+def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine has four cores."""
+    monkeypatch.setattr(devices, "cores", lambda: 4)
+    monkeypatch.setattr(planner, "cores", lambda: 4)
 
 
 def run_costs(*steps: int) -> dict[str, RunCost]:
@@ -138,10 +147,8 @@ def test_a_small_study_stays_here_and_a_large_one_is_spread_where_there_are_core
     assert tacit.plan({**FAST, "seed": [0, 1], "rounds": 100_000}, workers=1).workers == 0
 
 
-def test_a_client_is_computed_by_one_thread_and_spare_cores_take_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(planner, "cores", lambda: 4)
+@pytest.mark.usefixtures("four_cores")
+def test_a_client_is_computed_by_one_thread_and_spare_cores_take_others() -> None:
     pictures = {
         "dataset": {"name": "function", "path": "own_code:make_pictures"},
         "model": "cnn",
@@ -163,10 +170,10 @@ def test_a_client_is_computed_by_one_thread_and_spare_cores_take_others(
     assert (short.threads, short.beside) == (1, 1)  # threads would wait for each other's Python
 
 
-def test_threads_are_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("four_cores")
+def test_threads_are_what_was_asked_for() -> None:
     assert tacit.plan({**FAST, "seed": [0, 1]}).threads == 1
     assert tacit.plan({**FAST, "seed": [0, 1]}, workers=2).threads == 1
-    monkeypatch.setattr(planner, "cores", lambda: 4)
     assert tacit.plan({**FAST, "seed": [0, 1]}, threads=3).threads == 3
     with pytest.raises(StudyError, match="this machine has 4 cores for this process, got 5000"):
         tacit.plan(FAST, threads=5000)
