@@ -22,9 +22,8 @@ def open_server(folder: Path, port: int = 0) -> ThreadingHTTPServer:
         return ThreadingHTTPServer(("127.0.0.1", port), handler)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or "expected a port from 0 to 65535"
-        raise StudyError(
-            f"cannot listen on port {port}: {reason}; choose another with --port"
-        ) from None
+        text = f"cannot listen on port {port}: {reason}; choose another"
+        raise StudyError(text, parameters=("port",)) from None
 
 
 class _Handler(BaseHTTPRequestHandler):
