@@ -45,7 +45,7 @@ Dates = Annotated[
 ]
 Task = Annotated[
     str | None,
-    typer.Option(help="classification or regression; chosen by the target unless given."),
+    typer.Option(help="classification or regression; follows from the target unless given."),
 ]
 
 

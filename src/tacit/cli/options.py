@@ -12,7 +12,7 @@ StudyArguments = Annotated[
     list[str] | None,
     typer.Argument(metavar="[STUDY.yaml] [key=value]...", autocompletion=complete_study),
 ]
-Data = Annotated[str | None, typer.Option(help="A folder with data files; also TACIT_DATA.")]
+Data = Annotated[str | None, typer.Option(help="A folder with data files, in place of TACIT_DATA.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 NamesOnly = Annotated[

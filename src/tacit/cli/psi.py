@@ -25,7 +25,8 @@ Local = Annotated[bool, typer.Option("--local", help="Try it out: all parties in
 Me = Annotated[str | None, typer.Option(help="Who you are, as in the consortium file.")]
 Table = Annotated[Path | None, typer.Option(help="Your table, a CSV or parquet file.")]
 ConsortiumFile = Annotated[
-    Path | None, typer.Option(help="Its file; else consortium.yaml, or consortium/consortium.yaml.")
+    Path | None,
+    typer.Option(help="The consortium's file; consortium.yaml here or in consortium/ if left out."),
 ]
 Others = Annotated[
     list[str] | None, typer.Option("--with", help="Compare with this party only; may be repeated.")
@@ -47,19 +48,30 @@ Out = Annotated[
     ),
 ]
 As = Annotated[
-    str | None, typer.Option("--as", help="What the identifiers are, if the columns' names differ.")
+    str | None,
+    typer.Option("--as", help="A name for the identifiers, if the columns' names differ."),
 ]
-Group = Annotated[str, typer.Option(help="See tacit list groups.", autocompletion=complete_group)]
-Unicode = Annotated[str, typer.Option(help="Forms that are the same: nfc, nfkc or keep.")]
-Case = Annotated[str, typer.Option(help="Capitals: fold or keep.")]
+Group = Annotated[
+    str,
+    typer.Option(
+        help="The group that is computed in; see tacit list groups.", autocompletion=complete_group
+    ),
+]
+Unicode = Annotated[
+    str, typer.Option(help="Unicode forms that count as the same: nfc, nfkc or keep.")
+]
+Case = Annotated[str, typer.Option(help="Capital letters: fold (ignore) or keep.")]
 Spaces = Annotated[str, typer.Option(help="Spaces: collapse, remove or keep.")]
 Most = Annotated[
-    int | None, typer.Option("--accept-at-most", min=0, help="Refuse a party that brings more.")
+    int | None,
+    typer.Option("--accept-at-most", min=0, help="Refuse a party that brings more identifiers."),
 ]
 Patience = Annotated[
     float, typer.Option(min=1, help="Seconds to wait for a party that is not there.")
 ]
-Threads = Annotated[int | None, typer.Option(min=1, help="One per core unless given.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Threads that compute; one per core unless given.")
+]
 
 
 def psi_command(

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 Out = Annotated[
     Path | None, typer.Option(help="The folder for the pictures; splits/<name> if left out.")
 ]
-Parties = Annotated[int | None, typer.Option(help="Also divide the columns among so many parties.")]
+Parties = Annotated[
+    int | None, typer.Option(help="Also divide the columns among this many parties.")
+]
 Overlap = Annotated[float, typer.Option(help="The share of people whom all parties know.")]
 
 
@@ -33,7 +35,7 @@ def splits_command(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Draw how a study divides its data: labels and sizes per client, and columns per party.
+    """Draw how a study divides its data: labels, sizes and pictures per client, columns per party.
 
     STUDY.yaml is a study file; without one, the built-in study is shown. key=value changes a
     setting, as in split=iid.
