@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from tacit.core.signatures import takes_options
 from tacit.core.version import __version__ as __version__
-from tacit.execution.placement import ExecutionOptions, takes_options
+from tacit.execution.placement import EXECUTION_DEFAULTS, ExecutionOptions
 
 if TYPE_CHECKING:
     from tacit.core.errors import TacitError as TacitError
@@ -49,7 +50,7 @@ _HOMES = {
 }
 
 
-@takes_options
+@takes_options(ExecutionOptions, EXECUTION_DEFAULTS)
 def run(
     study: Study | str | Path | Mapping[str, Any],
     folder: str | Path | None = None,
@@ -88,11 +89,11 @@ def run(
         target = new_folder(study.name)
     listener = _listener(on_event)
     with _resumable(target):
-        run_study(study, target, placement, data=options.get("data"), on_event=listener)
+        run_study(study, target, placement, data=options["data"], on_event=listener)
     return _conclude(target, listener)
 
 
-@takes_options
+@takes_options(ExecutionOptions, EXECUTION_DEFAULTS)
 def resume(
     folder: str | Path,
     *,
@@ -110,11 +111,11 @@ def resume(
     placement = Placement.of(options)
     listener = _listener(on_event)
     with _resumable(target):
-        resume_study(target, placement, data=options.get("data"), on_event=listener)
+        resume_study(target, placement, data=options["data"], on_event=listener)
     return _conclude(target, listener)
 
 
-@takes_options
+@takes_options(ExecutionOptions, EXECUTION_DEFAULTS)
 def plan(
     study: Study | str | Path | Mapping[str, Any], **options: Unpack[ExecutionOptions]
 ) -> Plan:
@@ -127,7 +128,7 @@ def plan(
     from tacit.study.study import Study
 
     placement = Placement.of(options)
-    return plan_study(Study.of(study), placement, data=options.get("data"))
+    return plan_study(Study.of(study), placement, data=options["data"])
 
 
 def fuse(

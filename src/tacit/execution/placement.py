@@ -5,16 +5,10 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, ParamSpec, TypedDict, TypeVar, get_type_hints
+from typing import Any, TypedDict
 
-from tacit.core.errors import StudyError, shown, suggest
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from tacit.core.errors import StudyError, shown
 
 
 class ExecutionOptions(TypedDict, total=False):
@@ -53,12 +47,10 @@ class Placement:
             raise StudyError(f"{text}, got {shown(self.on)}", parameters=("on",))
         devices = self.devices  # which refuses devices that are not there
         if self.workers and not self.on and devices != ("cpu",):
-            text = (
-                "workers are for cores, and every GPU has one; to use several GPUs, name them all"
-            )
+            text = "workers are for cores, and every GPU has one"
+            remedy = "to use several GPUs, name them all, such as cuda:0,cuda:1"
             raise StudyError(
-                f"{text}, such as cuda:0,cuda:1, and leave workers out",
-                parameters=("device", "workers"),
+                f"{text}; {remedy}, and leave workers out", parameters=("device", "workers")
             )
 
     @property
@@ -81,39 +73,7 @@ class Placement:
             raise StudyError(f"{text}, got {self.threads}", parameters=("threads",))
 
 
-def takes_options(function: Callable[P, T]) -> Callable[P, T]:
-    """Treats the `**options` of a function, which are `ExecutionOptions`, as if each were written.
-
-    The signature shows every option with its type and default, and any other name is refused.
-    """
-    signature = _spelt_out(inspect.signature(function))
-
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        for name in kwargs:
-            if name not in signature.parameters:
-                text = f"{function.__name__}() got an unexpected keyword argument {name!r}"
-                raise TypeError(f"{text}; {suggest(name, signature.parameters)}")
-        return function(*args, **kwargs)
-
-    call.__signature__ = signature  # type: ignore[attr-defined]
-    return call
-
-
-def _spelt_out(signature: inspect.Signature) -> inspect.Signature:
-    """The signature with each option in place of `**options`."""
-    defaults = {field.name: field.default for field in fields(Placement)} | {"data": None}
-    written = signature.parameters.values()
-    parameters = [item for item in written if item.kind is not inspect.Parameter.VAR_KEYWORD]
-    for name, annotation in get_type_hints(ExecutionOptions).items():
-        option = inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=defaults[name],
-            annotation=annotation,
-        )
-        parameters.append(option)
-    return signature.replace(parameters=parameters)
+EXECUTION_DEFAULTS = {"data": None} | {field.name: field.default for field in fields(Placement)}
 
 
 def _check_count(name: str, value: Any) -> None:

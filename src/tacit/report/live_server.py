@@ -22,7 +22,7 @@ def open_server(folder: Path, port: int = 0) -> ThreadingHTTPServer:
         return ThreadingHTTPServer(("127.0.0.1", port), handler)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or "expected a port from 0 to 65535"
-        text = f"cannot listen on port {port}: {reason}; choose another"
+        text = f"cannot listen on port {port}: {reason}; choose another port"
         raise StudyError(text, parameters=("port",)) from None
 
 

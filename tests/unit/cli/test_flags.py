@@ -85,7 +85,7 @@ def test_the_line_ends_with_the_options(
     assert run(monkeypatch, "run", *settings, "--out", "done", "--quiet") == 0
     assert run(monkeypatch, "watch", "done", "--port", "70000") == 2
     refused = capsys.readouterr().err
-    expected = "expected a port from 0 to 65535; choose another (--port)"
+    expected = "expected a port from 0 to 65535; choose another port (--port)"
     assert refused == f"error: cannot listen on port 70000: {expected}\n"
 
 

@@ -34,7 +34,7 @@ def test_a_signature_shows_every_option_with_its_type_and_default(
     options = {name: parameters[name] for name in DEFAULTS}
     assert {name: option.default for name, option in options.items()} == DEFAULTS
     assert {option.kind for option in options.values()} == {inspect.Parameter.KEYWORD_ONLY}
-    assert options["workers"].annotation == int | None
+    assert options["workers"].annotation == "int | None"
     assert "options" not in parameters
     assert set(ExecutionOptions.__annotations__) == set(DEFAULTS)
 
@@ -42,8 +42,8 @@ def test_a_signature_shows_every_option_with_its_type_and_default(
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_help_shows_every_option(function: Callable[..., Any]) -> None:
     text = pydoc.plain(pydoc.render_doc(function))
-    assert "device: str = 'cpu', workers: int | None = None" in text
-    assert "exact: bool = False" in text
+    assert "device: 'str' = 'cpu', workers: 'int | None' = None" in text
+    assert "exact: 'bool' = False" in text
     assert "tacit.run" in text or "`workers`: how many processes share the work" in text
 
 
