@@ -103,10 +103,8 @@ def psi_command(
     Each party runs it with its own table, and gets its rows of the people that all parties know, in
     the same order as the others.
     """
-    if not key:
-        raise StudyError("name the column that identifies people: --key nin")
-    question: dict[str, Any] = {
-        "key": key,
+    settings: dict[str, Any] = {
+        "key": _checked_key(key),
         "column": column,
         "group": group,
         "spelling": {"unicode": unicode, "case": case, "spaces": spaces},
@@ -120,13 +118,14 @@ def psi_command(
         "others": others or (),
         "listen": listen,
         "connect": connect,
+        "most": most,
     }
-    networked = any(network.values()) or data is not None or bool(most)
-    _check_tables(files, local=local, networked=networked)
     if local:
-        outcomes = _compare(files or [], out, question, quiet=quiet)
+        _check_local(data, network)
+        outcomes = _compare(files, out, settings, quiet=quiet)
     else:
-        settings = {**question, **network, "patience": patience, "most": most}
+        _check_networked(files)
+        settings |= {**network, "patience": patience}
         outcomes = _compare(data, out, settings, quiet=quiet)
     if as_json:
         print_outcomes_json(outcomes)
@@ -134,12 +133,22 @@ def psi_command(
         print_outcomes(outcomes, learns=learns, size_only=size_only)
 
 
-def _check_tables(files: list[Path] | None, *, local: bool, networked: bool) -> None:
-    """Refuses tables without --local, and options that do not go with it."""
-    if local and networked:
+def _checked_key(key: list[str] | None) -> list[str]:
+    if not key:
+        raise StudyError("name the column that identifies people: --key nin")
+    return key
+
+
+def _check_local(data: Path | None, network: dict[str, Any]) -> None:
+    """Refuses options of a party where all parties are in this process."""
+    if data or any(network.values()):
         example = "tacit psi --local a.csv b.csv --key nin"
         raise StudyError(f"--local takes tables alone, as in: {example}")
-    if files and not local:
+
+
+def _check_networked(files: list[Path] | None) -> None:
+    """Refuses tables of several parties where this process is one party."""
+    if files:
         remedy = "name your table with --data, or try it out with --local"
         raise StudyError(f"{files[0]}: {remedy}")
 
@@ -198,12 +207,12 @@ def _take_part(data: Path | None, out: Path | None, settings: dict[str, Any]) ->
     return [Outcome(result, out if result.rows is not None else None)]
 
 
-def _try_out(files: list[Path], out: Path | None, settings: dict[str, Any]) -> list[Outcome]:
+def _try_out(files: list[Path] | None, out: Path | None, settings: dict[str, Any]) -> list[Outcome]:
     """All parties, each named after its file."""
     from tacit.data.readers import read_table
     from tacit.vertical.intersection import psi
 
-    if len(files) < 2:
+    if not files or len(files) < 2:
         raise StudyError("name two tables or more: tacit psi --local a.csv b.csv --key nin")
     parties = _named(files)
     tables = {}
