@@ -70,7 +70,7 @@ def new_study(
         "client": client,
         "drop": drop,
         "categories": categories,
-        "dates": dict(text.partition("=")[::2] for text in dates or ()),
+        "dates": _formats(dates or []),
         "task": task,
     }
     source = _table_source(table, columns)
@@ -115,6 +115,15 @@ def _yaml(value: Any) -> str:
         value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000
     )
     return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _formats(dates: list[str]) -> dict[str, str]:
+    """The formats of dates by column, from texts such as `visit=%d/%m/%Y`."""
+    formats = {}
+    for text in dates:
+        column, _, format = text.partition("=")
+        formats[column] = format
+    return formats
 
 
 def _table_source(table: str | None, columns: dict[str, Any]) -> dict[str, Any] | None:

@@ -53,7 +53,8 @@ def _check_files(files: list[str]) -> None:
         if not text:
             raise StudyError("the study file has an empty name")
         key, _, value = text.partition(":")
-        if not Path(text).exists() and key.partition(".")[0] in {*SETTINGS, "name"}:
+        name, _, _ = key.partition(".")
+        if not Path(text).exists() and name in {*SETTINGS, "name"}:
             setting = f"{key}={value.strip() or '...'}"
             remedy = f"to change a setting, write {setting}"
             raise StudyError(f"there is no study file {text}; {remedy}")

@@ -40,7 +40,7 @@ class BlockMaker:
         for id, run in self.runs:
             shared_work = run.shared_work() if run.rounds == 1 else None
             groups.setdefault(shared_work or id, []).append((id, run))
-        return _in_order([self._block(group) for group in groups.values()])
+        return _sorted([self._block(group) for group in groups.values()])
 
     def for_gpus(self, placement: Placement) -> list[Block]:
         """Blocks of runs that share a batch.
@@ -61,7 +61,7 @@ class BlockMaker:
             for runs in divided(group, min(count, len(group)), self.costs):
                 row_bytes = max(self.costs[id].row_bytes for id, _ in runs)
                 blocks.append(fitted(self._block(runs), row_bytes, room))
-        return _in_order(blocks)
+        return _sorted(blocks)
 
     def _fewest_blocks(self, group: list[Named], room: int) -> int:
         """How many blocks keep the states of each one's runs below half of the memory."""
@@ -131,10 +131,13 @@ def divided(group: Sequence[Named], count: int, costs: Mapping[str, RunCost]) ->
     def load(share: list[int]) -> tuple[int, int]:
         return sum(steps[position] for position in share), len(share)
 
+    def in_order(share: list[int]) -> list[Named]:
+        return [group[position] for position in sorted(share)]
+
     for position in largest_first:
         lightest = min(shares, key=load)
         lightest.append(position)
-    return [[group[position] for position in sorted(share)] for share in shares if share]
+    return [in_order(share) for share in shares if share]
 
 
 def fitted(block: Block, row_bytes: int, room: int | None) -> Block:
@@ -157,5 +160,5 @@ def planned_memory(devices: Sequence[str]) -> int | None:
     return min(rooms, default=None)
 
 
-def _in_order(blocks: list[Block]) -> list[Block]:
+def _sorted(blocks: list[Block]) -> list[Block]:
     return sorted(blocks, key=lambda block: block.index)

@@ -73,7 +73,8 @@ class Placement:
             raise StudyError(f"{text}, got {self.threads}", parameters=("threads",))
 
 
-EXECUTION_DEFAULTS = {"data": None} | {field.name: field.default for field in fields(Placement)}
+EXECUTION_DEFAULTS = {field.name: field.default for field in fields(Placement)}
+EXECUTION_DEFAULTS["data"] = None
 
 
 def _check_count(name: str, value: Any) -> None:

@@ -114,7 +114,8 @@ def _row(block: Block) -> tuple[str, ...]:
 
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
     """The rows as lines; names are flush left, numbers flush right."""
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    columns = zip(*rows, strict=True)
+    widths = [max(map(len, column)) for column in columns]
     lines = []
     for row in rows:
         cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
