@@ -26,7 +26,7 @@ import torch
 
 from tacit.core.events import Event, RoundFinished
 from tacit.data.datasets import Dataset
-from tacit.execution.planner import Placement
+from tacit.execution.placement import Placement
 from tacit.execution.runner import run_study
 from tacit.simulation.engine import find_engine
 from tacit.study.study import Study

@@ -19,7 +19,7 @@ import torch
 from torch.nn import functional
 
 from tacit.data.datasets import Dataset, Source, data_folder
-from tacit.execution.planner import group_runs
+from tacit.execution.blocks import group_runs
 from tacit.models.model import Cnn
 from tacit.simulation.kinds import horizontal as engine
 from tacit.simulation.kinds.horizontal import Simulation

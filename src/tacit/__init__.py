@@ -7,9 +7,11 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
+from tacit.core.signatures import takes_options
 from tacit.core.version import __version__ as __version__
+from tacit.execution.placement import EXECUTION_DEFAULTS, ExecutionOptions
 
 if TYPE_CHECKING:
     from tacit.core.errors import TacitError as TacitError
@@ -48,80 +50,85 @@ _HOMES = {
 }
 
 
+@takes_options(ExecutionOptions, EXECUTION_DEFAULTS)
 def run(
     study: Study | str | Path | Mapping[str, Any],
     folder: str | Path | None = None,
     *,
-    data: str | None = None,
-    device: str = "cpu",
-    workers: int | None = None,
-    threads: int | None = None,
-    on: str | None = None,
-    exact: bool = False,
     on_event: Listeners | None = None,
+    **options: Unpack[ExecutionOptions],
 ) -> Results:
-    """Runs a study, or the study in a file, into a folder (by default a new one under `runs/`), with its report.
+    """Runs a study, or the study in a file, and writes its report.
 
-    `workers` processes share the work, or as many as pay; `device="cuda:0,cuda:1"` uses two GPUs; `on` is the address
-    of a Ray cluster. The results are the same. `exact` keeps a GPU from rounding products to TF32.
+    `folder` is the folder for the results, which must be new or empty; without it, a new one is
+    made in `runs/`.
 
-    `on_event` is a function, or several, that hear of all that happens, in place of a notebook's display; events are
-    in `tacit.core.events`. If one raises KeyboardInterrupt, the study stops in order. Any other exception of a listener
-    ends the study too. Either way it can be resumed.
+    The options say where the study is played and where its data are. The results are the same,
+    except for last digits where `device`, `threads` or `exact` change how sums round.
+
+    - `data`: a folder with data files, in place of the one that `TACIT_DATA` names.
+    - `device`: `"cpu"`, `"cuda"`, or several GPUs, `"cuda:0,cuda:1"`.
+    - `workers`: how many processes share the work; chosen automatically unless given. 1 keeps the
+      study in this process.
+    - `threads`: how many threads compute one client; 1 unless given.
+    - `on`: the address of a Ray cluster, `"ray"`, `"HOST:PORT"` or `"ray://HOST:PORT"`.
+    - `exact`: on a GPU, do not round products to TF32.
+
+    `on_event` is a function, or several, to be called with every event, in place of the display in
+    a notebook; events are in `tacit.core.events`. If it raises KeyboardInterrupt, the study stops
+    as it does after Ctrl-C. Any other exception ends the study too. Either way it can be resumed.
     """
-    from tacit.core.errors import StudyError
-    from tacit.execution.planner import Placement
+    from tacit.execution.placement import Placement
     from tacit.execution.runner import new_folder, run_study
     from tacit.study.study import Study
 
-    if folder is not None and (not isinstance(folder, str | Path) or not str(folder)):
-        raise StudyError(f"expected a folder's name for the results, got {folder!r}")
-    study, placement = Study.of(study), Placement(device, workers, threads, on, exact)
-    place = Path(folder).expanduser() if folder is not None else new_folder(study.name)
-    hear = _listener(on_event)
-    with _resumable(place):
-        run_study(study, place, placement, data=data, on_event=hear)
-    return _conclude(place, hear)
+    target = _target(folder)
+    study = Study.of(study)
+    placement = Placement.of(options)
+    if target is None:
+        target = new_folder(study.name)
+    listener = _listener(on_event)
+    with _resumable(target):
+        run_study(study, target, placement, data=options["data"], on_event=listener)
+    return _conclude(target, listener)
 
 
+@takes_options(ExecutionOptions, EXECUTION_DEFAULTS)
 def resume(
     folder: str | Path,
     *,
-    data: str | None = None,
-    device: str = "cpu",
-    workers: int | None = None,
-    threads: int | None = None,
-    on: str | None = None,
-    exact: bool = False,
     on_event: Listeners | None = None,
+    **options: Unpack[ExecutionOptions],
 ) -> Results:
-    """Goes on where the study in this folder was stopped, to the same bits as if it never was."""
-    from tacit.execution.planner import Placement
+    """Goes on where the study in this folder was stopped, to the same bits as without the stop.
+
+    The options and `on_event` are those of `tacit.run`.
+    """
+    from tacit.execution.placement import Placement
     from tacit.execution.runner import resume_study
 
-    place, placement = Path(folder).expanduser(), Placement(device, workers, threads, on, exact)
-    hear = _listener(on_event)
-    with _resumable(place):
-        resume_study(place, placement, data=data, on_event=hear)
-    return _conclude(place, hear)
+    target = Path(folder).expanduser()
+    placement = Placement.of(options)
+    listener = _listener(on_event)
+    with _resumable(target):
+        resume_study(target, placement, data=options["data"], on_event=listener)
+    return _conclude(target, listener)
 
 
+@takes_options(ExecutionOptions, EXECUTION_DEFAULTS)
 def plan(
-    study: Study | str | Path | Mapping[str, Any],
-    *,
-    data: str | None = None,
-    device: str = "cpu",
-    workers: int | None = None,
-    threads: int | None = None,
-    on: str | None = None,
-    exact: bool = False,
+    study: Study | str | Path | Mapping[str, Any], **options: Unpack[ExecutionOptions]
 ) -> Plan:
-    """What `run` would do with this study, and where; `print` shows it. Nothing is run or written."""
-    from tacit.execution.planner import Placement
+    """What `tacit.run` would do with this study and these options; `print` shows it.
+
+    Nothing is run or written.
+    """
+    from tacit.execution.placement import Placement
     from tacit.execution.runner import plan_study
     from tacit.study.study import Study
 
-    return plan_study(Study.of(study), Placement(device, workers, threads, on, exact), data=data)
+    placement = Placement.of(options)
+    return plan_study(Study.of(study), placement, data=options["data"])
 
 
 def fuse(
@@ -131,11 +138,12 @@ def fuse(
     counts: Any = None,
     seed: int = 0,
 ) -> FusedModel:
-    """Makes one model of several that were trained apart, by matching their parts, which are in no common order.
+    """Makes one model of several that were trained apart, by matching neurons or components.
 
-    Models are fully connected networks of any widths, as modules, dicts of tensors or files; or fitted Gaussian
-    mixtures of scikit-learn; or matrices of vectors. The method is by default `pfnm` for networks and `spahm` for the
-    others. `counts` are the samples that each model saw of each class; of mixtures, how many each saw.
+    Models are fully connected networks of any widths, as modules, dicts of tensors or files; or
+    fitted Gaussian mixtures of scikit-learn; or matrices of vectors. The method is `pfnm` for
+    networks and `spahm` for the others, unless it is named. `counts` says how many samples of each
+    class each model was trained on; for mixtures, how many samples each was fitted to.
     """
     from tacit.report.fused_model import fuse
 
@@ -160,8 +168,20 @@ def psi(data: Any, key: str | Sequence[str], *, party: str | None = None, **sett
     return psi(data, key, party=party, on_event=hear, **settings)
 
 
+def _target(folder: str | Path | None) -> Path | None:
+    """The folder that the user names for the results."""
+    from tacit.core.errors import StudyError
+
+    if folder is None:
+        return None
+    if not isinstance(folder, str | Path) or not str(folder):
+        text = f"expected a folder's name for the results, got {folder!r}"
+        raise StudyError(text, parameters=("folder",))
+    return Path(folder).expanduser()
+
+
 def _listener(on_event: Listeners | None) -> OnEvent:
-    """For those who bring none: a display in a notebook, elsewhere nothing but cautions."""
+    """The user's listeners; without any, a display in a notebook, and only warnings elsewhere."""
     from tacit.core.events import tell
     from tacit.report.notebook import Notebook, in_notebook
 
@@ -181,7 +201,7 @@ def _warn(event: Event) -> None:
 
 @contextmanager
 def _resumable(folder: Path) -> Iterator[None]:
-    """Tells whoever stops a study how to go on."""
+    """Adds to an exception that stops the study how to go on with it."""
     from tacit.core.errors import TacitError
 
     try:
@@ -194,6 +214,7 @@ def _resumable(folder: Path) -> Iterator[None]:
 
 
 def _conclude(folder: Path, on_event: OnEvent) -> Results:
+    """Writes the tables and the report."""
     from tacit.core.events import ReportWritten, TableWritten
     from tacit.report.page import write_page
     from tacit.report.results import Results
@@ -211,6 +232,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:  # torch and pandas are imported when they are first needed
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'tacit' has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tacit' has no attribute {name!r}")
+    module = importlib.import_module(_HOMES[name])
+    return getattr(module, name)

@@ -1,7 +1,8 @@
-"""What a shell offers after TAB: study files, settings as `key=`, and the names that a setting takes."""
+"""What a shell offers after TAB: study files, settings as `key=`, and the names they take."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -12,50 +13,52 @@ def complete_family(incomplete: str) -> list[str]:
     """The argument of `tacit list`."""
     from tacit.cli.families import families
 
-    return [name for name in families() if name.startswith(incomplete)]
+    return _starting(incomplete, families())
 
 
 def complete_device(incomplete: str) -> list[str]:
-    """What `--device` takes; which GPUs there are is not looked up, since that takes torch seconds."""
-    return [
-        name for name in ("cpu", "cuda", "cuda:0", "cuda:0,cuda:1") if name.startswith(incomplete)
-    ]
+    """What `--device` takes; torch would need seconds to say which GPUs there are."""
+    return _starting(incomplete, ("cpu", "cuda", "cuda:0", "cuda:0,cuda:1"))
 
 
 def complete_fusion(incomplete: str) -> list[str]:
     """What `--method` takes."""
-    return [name for name in names_of("fusion") if name.startswith(incomplete)]
+    return _starting(incomplete, names_of("fusion"))
 
 
 def complete_group(incomplete: str) -> list[str]:
     """What `--group` takes."""
     from tacit.vertical.groups.group import Group
 
-    return [name for name in Group.known() if name.startswith(incomplete)]
+    return _starting(incomplete, Group.known())
 
 
 def complete_cluster(incomplete: str) -> list[str]:
     """What `--on` takes."""
-    return [name for name in ("ray", "ray://") if name.startswith(incomplete)]
+    return _starting(incomplete, ("ray", "ray://"))
 
 
 def complete_study(ctx: typer.Context, incomplete: str) -> list[str]:
     """An argument of `tacit run`: a study file, or `key=value`."""
-    return complete([str(word) for word in (ctx.params.get("arguments") or ())], incomplete)
+    words = [str(word) for word in ctx.params.get("arguments") or ()]
+    return complete(words, incomplete)
 
 
-def complete(given: list[str], incomplete: str) -> list[str]:
-    """The words that may stand where `incomplete` is, after those given.
+def complete(words: list[str], incomplete: str) -> list[str]:
+    """What may stand in the place of `incomplete`, after the words before it.
 
-    bash takes `split=ii` for three words and wants the last one completed; other shells want the whole of it.
+    bash takes `split=ii` for three words and wants the last one completed; other shells want all
+    of it.
     """
     key, equals, start = incomplete.partition("=")
     if equals:
-        return [f"{key}={name}" for name in names_of(key) if name.startswith(start)]
-    if given[-1:] == ["="] and len(given) > 1:
-        return [name for name in names_of(given[-2]) if name.startswith(incomplete)]
-    if given and not incomplete and names_of(given[-1]):  # bash, right after the =
-        return names_of(given[-1])
+        return [f"{key}={name}" for name in _starting(start, names_of(key))]
+    if words[-1:] == ["="] and len(words) > 1:
+        return _starting(incomplete, names_of(words[-2]))
+    if words and not incomplete:
+        names = names_of(words[-1])
+        if names:  # bash, right after the =
+            return names
     return [*_study_files(incomplete), *_settings(incomplete)]
 
 
@@ -71,30 +74,42 @@ def names_of(setting: str) -> list[str]:
     return ["true", "false"] if kind is bool else []
 
 
+def _starting(start: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(start)]
+
+
 def _settings(start: str) -> list[str]:
-    """Settings as `key=`; where only one is left, also what it may be, so that a shell sets no blank after the `=`."""
+    """Settings as `key=`.
+
+    If only one is left, its values are offered too, so that a shell sets no blank after the `=`.
+    """
     from tacit.study.settings import SETTINGS
 
-    found = [key for key in SETTINGS if key.startswith(start)]
-    if len(found) != 1:
-        return [f"{key}=" for key in found]
-    key = found[0]
-    default = SETTINGS[key].metadata["default"]
-    return [
-        f"{key}=",
-        *(f"{key}={name}" for name in names_of(key) or ([str(default)] if default else [])),
-    ]
+    keys = _starting(start, SETTINGS)
+    offers = [f"{key}=" for key in keys]
+    if len(keys) == 1:
+        default = SETTINGS[keys[0]].metadata["default"]
+        values = names_of(keys[0])
+        if not values and default:
+            values = [str(default)]
+        offers += [f"{keys[0]}={value}" for value in values]
+    return offers
 
 
 def _study_files(start: str) -> list[str]:
-    """YAML files and folders that begin like this."""
-    folder, name = Path(start).expanduser().parent if start else Path(), start.rpartition("/")[2]
-    folder = Path(start).expanduser() if start.endswith("/") else folder
+    """YAML files, then folders, whose paths begin like this."""
+    name = start.rpartition("/")[2]
+    prefix = start.removesuffix(name)
+    folder = Path(prefix).expanduser()
     if not folder.is_dir():
         return []
-    found = sorted(
-        path for path in folder.iterdir() if path.name.startswith(name) and path.name[:1] != "."
-    )
-    shown = start.removesuffix(name)
-    folders = [f"{shown}{path.name}/" for path in found if path.is_dir()]
-    return [f"{shown}{path.name}" for path in found if path.suffix in (".yaml", ".yml")] + folders
+    files = []
+    folders = []
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or not path.name.startswith(name):
+            continue
+        if path.suffix in (".yaml", ".yml"):
+            files.append(f"{prefix}{path.name}")
+        if path.is_dir():
+            folders.append(f"{prefix}{path.name}/")
+    return files + folders

@@ -10,33 +10,39 @@ from tacit.core.registry import FAMILIES, Registered
 
 
 def families() -> dict[str, type[Registered]]:
-    """Every family by name: those of a study's settings in their order, then the others in that of the alphabet."""
+    """Every family by name.
+
+    Those of a study's settings come first, in the order of the settings, then the others by name.
+    """
     from tacit.study.settings import SETTING_FAMILIES
 
     for module in _founders():
         importlib.import_module(module)
     ours = {name: base for name, base in FAMILIES.items() if base.__module__.startswith("tacit.")}
-    order = [base.family for base in SETTING_FAMILIES.values()]
-    return {name: ours[name] for name in sorted(ours, key=lambda name: (_place(name, order), name))}
-
-
-def _place(name: str, order: list[str]) -> int:
-    return order.index(name) if name in order else len(order)
+    of_settings = [base.family for base in SETTING_FAMILIES.values()]
+    first = [name for name in dict.fromkeys(of_settings) if name in ours]
+    rest = sorted(ours.keys() - set(first))
+    return {name: ours[name] for name in first + rest}
 
 
 def _founders() -> list[str]:
-    """The modules that define a family, by their text: importing all of them could pull in optional packages."""
+    """The modules that define a family.
+
+    They are recognised by their text: importing all modules could pull in optional packages.
+    """
     import tacit
 
-    found = pkgutil.walk_packages(tacit.__path__, "tacit.", onerror=lambda _: None)
-    files = {module.name: _file(module) for module in found}
-    return sorted(
-        name
-        for name, file in files.items()
-        if file.exists() and ', family="' in file.read_text("utf-8")
-    )
+    founders = []
+    for module in pkgutil.walk_packages(tacit.__path__, "tacit.", onerror=lambda _: None):
+        file = _file(module)
+        if file.exists() and ', family="' in file.read_text("utf-8"):
+            founders.append(module.name)
+    return sorted(founders)
 
 
 def _file(module: pkgutil.ModuleInfo) -> Path:
-    place = Path(getattr(module.module_finder, "path", ""), *module.name.split(".")[-1:])
-    return place / "__init__.py" if module.ispkg else place.with_suffix(".py")
+    folder = getattr(module.module_finder, "path", "")
+    name = module.name.rpartition(".")[2]
+    if module.ispkg:
+        return Path(folder, name, "__init__.py")
+    return Path(folder, f"{name}.py")

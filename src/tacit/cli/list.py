@@ -1,4 +1,4 @@
-"""`tacit list`: what there is, straight from the registry."""
+"""`tacit list`: what a study can name, as the registry holds it."""
 
 from __future__ import annotations
 
@@ -6,118 +6,140 @@ import inspect
 import io
 import json
 from dataclasses import MISSING, fields
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
 from tacit.cli.completion import complete_family
 from tacit.cli.families import families
-from tacit.cli.options import Json
+from tacit.cli.options import Json, NamesOnly
+from tacit.cli.terminal import console
 from tacit.core.errors import StudyError, suggest
 from tacit.core.registry import Registered
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 FOLDED = 100  # columns, where a table is read in a pipe or a file
+WORDS = {None: "null", True: "true", False: "false"}  # as YAML spells them
+
+Family = Annotated[
+    str | None,
+    typer.Argument(
+        help="algorithms, splits, datasets, ...; all of them if left out.",
+        autocompletion=complete_family,
+    ),
+]
 
 
 def list_methods(
-    family: Annotated[
-        str | None,
-        typer.Argument(
-            help="algorithms, splits, datasets, ...; all of them if left out.",
-            autocompletion=complete_family,
-        ),
-    ] = None,
+    family: Family = None,
     as_json: Json = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print the names alone, one per line.")
-    ] = False,
+    quiet: NamesOnly = False,
 ) -> None:
     """List algorithms, splits, data sets and everything else a study can name."""
-    known = families()
-    family = f"{family}s" if family is not None and f"{family}s" in known else family
-    if family is not None and family not in known:
-        raise StudyError(f"there is no list of {family!r}; {suggest(family, known)}")
-    chosen = {family: known[family]} if family else known
-    found = {
-        name: [row(name_, cls) for name_, cls in base.known().items()]
-        for name, base in chosen.items()
-    }
+    lists = {}
+    for name, base in _chosen(family).items():
+        lists[name] = [row(member, cls) for member, cls in base.known().items()]
     if as_json:
-        typer.echo(json.dumps(found, indent=2, default=str))
+        typer.echo(json.dumps(lists, indent=2, default=str))
     elif quiet:
-        typer.echo("\n".join(one["name"] for rows in found.values() for one in rows))
+        names = [item["name"] for rows in lists.values() for item in rows]
+        typer.echo("\n".join(names))
     else:
-        _show(found)
+        _show(lists)
+
+
+def _chosen(family: str | None) -> dict[str, type[Registered]]:
+    """All families, or the one that is named, in the plural or the singular."""
+    bases = families()
+    if family is None:
+        return bases
+    for name in (f"{family}s", family):
+        if name in bases:
+            return {name: bases[name]}
+    raise StudyError(f"there is no list of {family!r}; {suggest(family, bases)}")
 
 
 def row(name: str, cls: type[Registered]) -> dict[str, Any]:
-    """A member's name, one-line summary, settings with their defaults, and the choices of those that are a choice."""
+    """A member's name, one-line summary, settings with their defaults, and their choices."""
     from tacit.core.fields import field_types
 
-    summary = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
-    settings = {field.name: _default(field) for field in fields(cls)}  # type: ignore[arg-type]
-    choices = {
-        key: list(get_args(kind))
-        for key, kind in field_types(cls).items()
-        if get_origin(kind) is Literal
+    first_paragraph = (inspect.getdoc(cls) or "").split("\n\n")[0]
+    choices = {}
+    for key, kind in field_types(cls).items():
+        if get_origin(kind) is Literal:
+            choices[key] = list(get_args(kind))
+    return {
+        "name": name,
+        "summary": first_paragraph.replace("\n", " "),
+        "settings": {field.name: _default(field) for field in fields(cls)},  # type: ignore[arg-type]
+        "choices": choices,
     }
-    return {"name": name, "summary": summary, "settings": settings, "choices": choices}
 
 
 def _default(field: Any) -> Any:
     if field.default is not MISSING:
         return field.default
-    return field.default_factory() if field.default_factory is not MISSING else "required"
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return "required"
 
 
-def shown_settings(one: dict[str, Any]) -> str:
-    """Settings as a file would spell them, choices as `weights=samples|uniform`, the default first."""
-    return ", ".join(
-        f"{key}={_spelt(value, one['choices'].get(key))}" for key, value in one["settings"].items()
-    )
+def shown_settings(item: dict[str, Any]) -> str:
+    """Settings as a file would spell them.
+
+    Choices are `weights=samples|uniform`, the default first.
+    """
+    texts = []
+    for key, value in item["settings"].items():
+        choices = item["choices"].get(key)
+        texts.append(f"{key}={_choices(value, choices) if choices else _spelt(value)}")
+    return ", ".join(texts)
 
 
-def _spelt(value: Any, choices: list[Any] | None) -> str:
-    if choices:
-        return "|".join(
-            str(choice) for choice in sorted(choices, key=lambda choice: choice != value)
-        )
+def _choices(default: Any, choices: list[Any]) -> str:
+    default_first = sorted(choices, key=lambda choice: choice != default)
+    return "|".join(map(str, default_first))
+
+
+def _spelt(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_spelt(item, None) for item in value)}]"
-    plain = (
-        {None: "null", True: "true", False: "false"}
-        if value is None or isinstance(value, bool)
-        else {}
-    )
-    return plain.get(value, str(value)) if plain else str(value)
+        return f"[{', '.join(map(_spelt, value))}]"
+    if value is None or isinstance(value, bool):
+        return WORDS[value]
+    return str(value)
 
 
-def _show(found: dict[str, list[dict[str, Any]]]) -> None:
+def _show(lists: dict[str, list[dict[str, Any]]]) -> None:
+    """Prints a table for each family."""
     from rich.console import Console
-    from rich.table import Table
 
-    from tacit.cli.terminal import console
-
-    screen = (
-        console()
-        if console().is_terminal
-        else Console(width=FOLDED, record=True, file=io.StringIO())
-    )
-    for family, rows in found.items():
-        table = Table(
-            title=family,
-            title_justify="left",
-            title_style="bold",
-            box=None,
-            pad_edge=False,
-            expand=True,
-        )
-        table.add_column("name", no_wrap=True)
-        table.add_column("what it is", ratio=1)
-        table.add_column("settings", ratio=1, overflow="fold")
-        for one in rows:
-            table.add_row(one["name"], one["summary"], shown_settings(one))
-        screen.print(table, markup=False)
+    screen = console()
+    if not screen.is_terminal:  # a table for a file or a pipe, without blanks at the ends of lines
+        screen = Console(width=FOLDED, record=True, file=io.StringIO())
+    for family, rows in lists.items():
+        screen.print(_table(family, rows), markup=False)
         screen.print()
     if not screen.is_terminal:
-        typer.echo("\n".join(line.rstrip() for line in screen.export_text().splitlines()))
+        lines = screen.export_text().splitlines()
+        typer.echo("\n".join(line.rstrip() for line in lines))
+
+
+def _table(family: str, rows: list[dict[str, Any]]) -> Table:
+    from rich.table import Table
+
+    table = Table(
+        title=family,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        expand=True,
+    )
+    table.add_column("name", no_wrap=True)
+    table.add_column("what it is", ratio=1)
+    table.add_column("settings", ratio=1, overflow="fold")
+    for item in rows:
+        table.add_row(item["name"], item["summary"], shown_settings(item))
+    return table

@@ -17,11 +17,12 @@ from tacit.cli.silence import Silence
 from tacit.core.events import Downloading, Event, Warned
 from tacit.records.tally import Cell, Tally, duration
 
-OTHER_LINES = 5  # the bar, a gap, the header, what was left out, the cursor
+OTHER_LINES = 5  # the bar, a gap, the header, "... and 3 more", the cursor
+BAR = 24  # columns
 
 
 class LiveTable(Silence):
-    """Draws the tally a few times a second; what was drawn goes away at the end, when the table is printed."""
+    """Draws the tally a few times a second; at the end it goes away, and the table is printed."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, console: Console | None = None
@@ -52,35 +53,40 @@ class LiveTable(Silence):
 
     def __rich__(self) -> RenderableType:
         if not self.tally.rounds:
-            return Group(*(_download(file, *sizes) for file, sizes in self.downloads.items()))
-        return Group(
-            _bar(self.tally), Text(), comparison(self.tally, self.console.height - OTHER_LINES)
-        )
+            bars = [_download(file, *sizes) for file, sizes in self.downloads.items()]
+            return Group(*bars)
+        lines = self.console.height - OTHER_LINES
+        return Group(_bar(self.tally), Text(), comparison(self.tally, lines))
 
 
 def comparison(tally: Tally, lines: int) -> RenderableType:
-    """Methods by splits: dim while going on, bold for the best finished of a column, if it has several seeds."""
-    rows, columns = (list(dict.fromkeys(names)) for names in zip(*tally.grid.values(), strict=True))
-    best = {column: _best([tally.cell(row, column) for row in rows]) for column in columns}
+    """Methods by splits, in at most so many lines.
+
+    A cell is dim while its runs go on, and bold if it is the best finished one of its column and a
+    mean over several seeds.
+    """
+    rows = list(dict.fromkeys(row for row, _ in tally.grid.values()))
+    columns = list(dict.fromkeys(column for _, column in tally.grid.values()))
     table = Table(box=None, pad_edge=False)
     table.add_column("method", no_wrap=True)
+    best = {}
     for column in columns:
         table.add_column(column, justify="right")
-    shown = rows if len(rows) <= lines else rows[: max(1, lines)]
-    for row in shown:
-        cells = {column: tally.cell(row, column) for column in columns}
-        table.add_row(row, *(_draw(cell, best[column]) for column, cell in cells.items()))
-    more = len(rows) - len(shown)
-    return Group(table, Text(f"... and {more} more", style="dim")) if more else table
+        best[column] = _best([tally.cell(row, column) for row in rows])
+    visible = rows if len(rows) <= lines else rows[: max(1, lines)]
+    for row in visible:
+        cells = [_draw(tally.cell(row, column), best[column]) for column in columns]
+        table.add_row(row, *cells)
+    hidden = len(rows) - len(visible)
+    if hidden:
+        return Group(table, Text(f"... and {hidden} more", style="dim"))
+    return table
 
 
 def _best(cells: list[Cell]) -> float | None:
     """The best mean of several seeds; one seed alone proves nothing."""
-    means = [
-        cell.mean
-        for cell in cells
-        if cell.state == "finished" and cell.runs > 1 and cell.mean is not None
-    ]
+    finished = [cell for cell in cells if cell.state == "finished" and cell.runs > 1]
+    means = [cell.mean for cell in finished if cell.mean is not None]
     return max(means, default=None)
 
 
@@ -89,23 +95,32 @@ def _draw(cell: Cell, best: float | None) -> Text:
         return Text("diverged", style="red")
     if cell.mean is None:
         return Text("-", style="dim")
-    style = "dim" if cell.state == "going" else "bold" if cell.mean == best else ""
+    style = ""
+    if cell.state == "going":
+        style = "dim"
+    elif cell.mean == best:
+        style = "bold"
     return Text(f"{cell.mean:.4f}", style=style)
 
 
 def _bar(tally: Tally) -> RenderableType:
-    left = f"about {duration(tally.left)} left" if tally.left else ""
-    times = f"{tally.rate:.1f} rounds/s, {duration(tally.elapsed)}"
-    grid = Table.grid(padding=(0, 1))
-    note = ", ".join(part for part in (tally.counts, times, left) if part)
-    grid.add_row(ProgressBar(total=tally.rounds, completed=tally.done, width=24), Text(note))
-    return grid
+    notes = [tally.counts, f"{tally.rate:.1f} rounds/s", duration(tally.elapsed)]
+    if tally.left:
+        notes.append(f"about {duration(tally.left)} left")
+    bar = ProgressBar(total=tally.rounds, completed=tally.done, width=BAR)
+    return _beside(bar, ", ".join(notes))
 
 
 def _download(file: str, done: int, total: int) -> RenderableType:
+    size = f"{done / 1e6:.1f} MB"
+    if total:
+        size = f"{done / 1e6:.1f} of {total / 1e6:.1f} MB"
+    bar = ProgressBar(total=total or None, completed=done, width=BAR)
+    return _beside(bar, f"{file}, {size}")
+
+
+def _beside(bar: ProgressBar, text: str) -> RenderableType:
+    """The bar, and the text to the right of it."""
     grid = Table.grid(padding=(0, 1))
-    sizes = f"{done / 1e6:.1f} of {total / 1e6:.1f} MB" if total else f"{done / 1e6:.1f} MB"
-    grid.add_row(
-        ProgressBar(total=total or None, completed=done, width=24), Text(f"{file}, {sizes}")
-    )
+    grid.add_row(bar, Text(text))
     return grid

@@ -1,6 +1,12 @@
 """The command `tacit`.
 
-Exit codes: 0 done, 1 a bug, 2 something the user can mend, 130 Ctrl-C, 141 the reader has gone, 143 SIGTERM.
+Exit codes:
+0    done
+1    a bug in tacit
+2    something that the user can fix
+130  stopped by Ctrl-C
+141  the reader of the output has gone
+143  stopped by SIGTERM
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ import typer
 
 import tacit
 from tacit.cli.cert import cert_app
+from tacit.cli.flags import FlagGroup
 from tacit.cli.fuse import fuse_command
 from tacit.cli.list import list_methods
 from tacit.cli.new import new_study
@@ -27,6 +34,7 @@ from tacit.core.errors import TacitError
 
 app = typer.Typer(
     name="tacit",
+    cls=FlagGroup,
     help="Learn from each other's data without showing it to each other.",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -63,14 +71,14 @@ def options(context: typer.Context, version: Version = False) -> None:  # noqa: 
 
 
 def main() -> None:
-    """Runs the command line; an error that the user can mend is one line, never a traceback."""
-    if (here := os.getcwd()) not in sys.path:
+    """Runs the command line; an error that the user can fix is one line, never a traceback."""
+    here = os.getcwd()
+    if here not in sys.path:
         sys.path.insert(0, here)  # modules in the current folder, as `python -m tacit` finds them
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # a terminal that cannot show a letter still gets the rest
+            # a terminal that cannot show a letter still gets the rest
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = _run()
         sys.stdout.flush()
@@ -80,7 +88,7 @@ def main() -> None:
 
 
 def _run() -> int:
-    """The exit code."""
+    """Runs the command, and gives its exit code."""
     try:
         return app(prog_name="tacit", standalone_mode=False) or 0
     except SystemExit as error:
@@ -94,18 +102,21 @@ def _run() -> int:
     except BrokenPipeError:
         return _reader_gone()
     except OSError as error:  # no permission, no space left
-        return _refuse(
-            f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
-        )
+        file = f": {error.filename}" if error.filename else ""
+        return _refuse(f"{error.strerror or error}{file}")
 
 
 def _refuse(text: str) -> int:
-    print(f"error: {' '.join(text.split())}", file=sys.stderr)
+    line = " ".join(text.split())
+    print(f"error: {line}", file=sys.stderr)
     return 2
 
 
 def _reader_gone() -> int:
-    """The reader of our output, such as head, has gone; nothing more can be said to it, not even at exit."""
+    """The exit code where the reader of our output, such as head, has gone.
+
+    Nothing more can be said to it, so what is still to be printed goes nowhere, even at exit.
+    """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.__stdout__, sys.__stderr__):
         if stream is not None:

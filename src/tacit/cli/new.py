@@ -1,8 +1,7 @@
-"""`tacit new`: a commented study file to start from, for the built-in data or for a table of one's own."""
+"""`tacit new`: a commented study file to start from, for built-in data or for your own table."""
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit.cli.options import Json, Quiet
+from tacit.cli.terminal import console, print_json
 from tacit.core.errors import StudyError
 from tacit.core.files import replacing
 
@@ -21,74 +21,68 @@ CHOSEN = {
     "algorithm": ["fedavg", {"name": "fedprox", "mu": 0.1}],
     "optimiser": {"name": "sgd", "lr": 0.1},
 }
-GENTLE = {
-    "name": "sgd",
-    "lr": 0.05,
-}  # the slopes of squared errors are steeper than those of cross-entropy
+GENTLE = {"name": "sgd", "lr": 0.05}  # squared errors have steeper slopes than cross-entropy
+
+StudyFile = Annotated[Path, typer.Argument(help="The file to write.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")]
+Table = Annotated[str | None, typer.Option(help="A CSV or parquet file to learn from.")]
+Target = Annotated[str | None, typer.Option(help="The table's column to predict.")]
+Client = Annotated[str | None, typer.Option(help="The table's column that says whose row it is.")]
+Drop = Annotated[
+    list[str] | None, typer.Option(help="A column of the table to leave out; may be repeated.")
+]
+Categories = Annotated[
+    list[str] | None,
+    typer.Option("--category", help="A numeric column that is really a category; may be repeated."),
+]
+Dates = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--date",
+        metavar="COLUMN=FORMAT",
+        help="How a column's dates are written: visit=%d/%m/%Y.",
+    ),
+]
+Task = Annotated[
+    str | None,
+    typer.Option(help="classification or regression; follows from the target unless given."),
+]
 
 
 def new_study(
-    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("study.yaml"),
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
-    table: Annotated[str | None, typer.Option(help="A CSV or parquet file to learn from.")] = None,
-    target: Annotated[str | None, typer.Option(help="The table's column to predict.")] = None,
-    client: Annotated[
-        str | None, typer.Option(help="The table's column that says whose row it is.")
-    ] = None,
-    drop: Annotated[
-        list[str] | None, typer.Option(help="A column of the table to leave out; may be repeated.")
-    ] = None,
-    category: Annotated[
-        list[str] | None,
-        typer.Option(help="A numeric column that is really a category; may be repeated."),
-    ] = None,
-    date: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN=FORMAT", help="How a column's dates are written: visit=%d/%m/%Y."
-        ),
-    ] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(help="classification or regression; by default the target decides."),
-    ] = None,
+    path: StudyFile = Path("study.yaml"),
+    force: Force = False,
+    table: Table = None,
+    target: Target = None,
+    client: Client = None,
+    drop: Drop = None,
+    categories: Categories = None,
+    dates: Dates = None,
+    task: Task = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a commented study file to start from."""
     if path.exists() and not force:
         raise StudyError(f"{path} exists already; name another file, or overwrite it with --force")
-    if (target or client or drop or category or date or task) and not table:
-        raise StudyError(
-            "--target, --client and the like are about a table; name it too: --table my.csv"
-        )
-    if table and not target:
-        raise StudyError(f"which column of {table} is to be predicted? name it with --target")
-    dates = dict(one.partition("=")[::2] for one in date or ())
-    wanted: dict[str, Any] = {
-        "path": table,
+    columns = {
         "target": target,
         "client": client,
         "drop": drop,
-        "categories": category,
+        "categories": categories,
+        "dates": _formats(dates or []),
+        "task": task,
     }
-    wanted |= {"dates": dates, "task": task}
-    settings = {"name": "table"} | {key: value for key, value in wanted.items() if value}
-    data = _read(settings) if table else None
-    chosen = CHOSEN | (_choose(data, settings) if data else {})
-    try:
-        with replacing(path) as file:
-            file.write(commented_study(path.stem, chosen))
-    except OSError as error:
-        raise StudyError(f"cannot write {path}: {error.strerror}") from None
+    source = _table_source(table, columns)
+    data = _read(source) if source else None
+    chosen = CHOSEN
+    if source and data:
+        chosen = CHOSEN | _choose(data, source)
+    _write(path, chosen)
     encoding = data.encoding if data else None
     if as_json:
-        typer.echo(
-            json.dumps(
-                {"study": str(path), "encoding": encoding.describe() if encoding else None},
-                indent=2,
-            )
-        )
+        description = encoding.describe() if encoding else None
+        print_json({"study": str(path), "encoding": description})
     elif not quiet:
         if data and encoding:
             _show(data, encoding)
@@ -101,54 +95,95 @@ def commented_study(name: str, chosen: dict[str, Any] = CHOSEN) -> str:
 
     from tacit.study.settings import SETTINGS
 
+    example = "local_epochs: [5, 1, 2], varies as {grid: [1, [5, 1, 2]]}"
     lines = [
         "# A study is a grid: any setting may be a list, and the product of the lists is run.",
-        "# A setting that takes a list itself, such as local_epochs: [5, 1, 2], varies as {grid: [1, [5, 1, 2]]}.",
+        f"# A setting that takes a list itself, such as {example}.",
         yaml.safe_dump({"name": name}, allow_unicode=True).strip(),
     ]
-    for key, item in SETTINGS.items():
-        value = chosen.get(key, item.metadata["default"])
-        text = yaml.safe_dump(
-            value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000
-        )
-        text = text.removesuffix("\n").removesuffix("\n...")
-        lines += ["", f"# {item.metadata['about']}", f"{key}: {text}"]
+    for key, setting in SETTINGS.items():
+        value = chosen.get(key, setting.metadata["default"])
+        lines += ["", f"# {setting.metadata['about']}", f"{key}: {_yaml(value)}"]
     return "\n".join(lines) + "\n"
 
 
-def _read(settings: dict[str, Any]) -> Dataset:
+def _yaml(value: Any) -> str:
+    """The value in one line."""
+    import yaml
+
+    text: str = yaml.safe_dump(
+        value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000
+    )
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _formats(dates: list[str]) -> dict[str, str]:
+    """The formats of dates by column, from texts such as `visit=%d/%m/%Y`."""
+    formats = {}
+    for text in dates:
+        column, _, format = text.partition("=")
+        formats[column] = format
+    return formats
+
+
+def _table_source(table: str | None, columns: dict[str, Any]) -> dict[str, Any] | None:
+    """The data set's settings for a table, if one is named."""
+    settings = {name: value for name, value in columns.items() if value}
+    if not table:
+        if settings:
+            text = "--target, --client and the like are about a table"
+            raise StudyError(f"{text}; name it too: --table my.csv")
+        return None
+    if "target" not in settings:
+        raise StudyError(f"which column of {table} is to be predicted? name it with --target")
+    return {"name": "table", "path": table, **settings}
+
+
+def _read(source: dict[str, Any]) -> Dataset:
     from tacit.data.datasets import Source, data_folder
 
-    return Source.build(settings).load(data_folder())
+    return Source.build(source).load(data_folder())
 
 
-def _choose(data: Dataset, settings: dict[str, Any]) -> dict[str, Any]:
+def _choose(data: Dataset, source: dict[str, Any]) -> dict[str, Any]:
     """The settings that follow from the table."""
-    chosen: dict[str, Any] = {"dataset": settings}
+    chosen: dict[str, Any] = {"dataset": source}
     if data.client:
-        chosen |= {"clients": len(data.owners), "split": "by_client"}
-    return chosen | ({"optimiser": GENTLE} if data.task == "regression" else {})
+        chosen["clients"] = len(data.owners)
+        chosen["split"] = "by_client"
+    if data.task == "regression":
+        chosen["optimiser"] = GENTLE
+    return chosen
+
+
+def _write(path: Path, chosen: dict[str, Any]) -> None:
+    try:
+        with replacing(path) as file:
+            file.write(commented_study(path.stem, chosen))
+    except OSError as error:
+        raise StudyError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _show(data: Dataset, encoding: Encoding) -> None:
-    """The encoding as a small table."""
+    """The encoding as a small table, what is predicted, and notes."""
     from rich.table import Table
 
-    from tacit.cli.terminal import console
-
-    shown = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     for name in ("column", "kind", "becomes", "missing"):
-        shown.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold")
     for row in encoding.describe():
-        shown.add_row(*row.values())
+        table.add_row(*row.values())
     screen = console()
-    screen.print(shown, highlight=False)
-    predicted = f"one of {data.classes} classes" if data.classes else "a number"
+    screen.print(table, highlight=False)
     target = encoding.target.name if encoding.target else ""
-    owners = f" of {len(data.owners)} clients ({data.client})" if data.client else ""
-    rows = f"{len(data.y)} rows to learn from{owners}, {len(data.test_y)} to test on"
-    screen.print(
-        f"\n{target}: {predicted}; {len(encoding.names)} features; {rows}", highlight=False
-    )
+    predicted = f"one of {data.classes} classes" if data.classes else "a number"
+    features = f"{len(encoding.names)} features"
+    screen.print(f"\n{target}: {predicted}; {features}; {_amount(data)}", highlight=False)
     for note in encoding.notes:
         screen.print(f"note: {note}", highlight=False)
+
+
+def _amount(data: Dataset) -> str:
+    """How many rows there are, and of how many clients."""
+    owners = f" of {len(data.owners)} clients ({data.client})" if data.client else ""
+    return f"{len(data.y)} rows to learn from{owners}, {len(data.test_y)} to test on"

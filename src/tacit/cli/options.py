@@ -10,11 +10,11 @@ from tacit.cli.completion import complete_study
 
 StudyArguments = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[STUDY.yaml] [key=value]...",
-        autocompletion=complete_study,
-    ),
+    typer.Argument(metavar="[STUDY.yaml] [key=value]...", autocompletion=complete_study),
 ]
-Data = Annotated[str | None, typer.Option(help="A folder with data files; also TACIT_DATA.")]
-Json = Annotated[bool, typer.Option("--json", help="Print for machines.")]
+Data = Annotated[str | None, typer.Option(help="A folder with data files, in place of TACIT_DATA.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+NamesOnly = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print only the names, one per line.")
+]

@@ -1,4 +1,7 @@
-"""Progress on stderr: a live comparison in a terminal, a line now and then elsewhere, nothing with --quiet."""
+"""Progress of a study on stderr.
+
+It is a live comparison in a terminal, a line now and then elsewhere, and nothing with --quiet.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,20 @@ from collections.abc import Callable
 from tacit.cli.silence import Silence
 from tacit.core.events import Event, RoundFinished, RunFinished, StudyStarted, Warned
 
-FIRST, THEN = 2.0, 10.0  # seconds to the first line, and from one to the next
+FIRST = 2.0  # seconds to the first line
+THEN = 10.0  # seconds from one line to the next
 
 
 class Lines(Silence):
-    """A line after two seconds, then one about every ten, and one at the end of a study that took so long."""
+    """A line after two seconds, then one about every ten.
+
+    A study that took so long also gets one at its end.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
-        self.next, self.ended = float("inf"), False
+        self.next = float("inf")
+        self.ended = False  # whether the line at the end has been printed
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, Warned):
@@ -27,17 +35,22 @@ class Lines(Silence):
             self.next = self.tally.clock() + FIRST
         if not isinstance(event, RoundFinished | RunFinished):
             return
-        last = len(self.tally.ended) == self.tally.runs and isinstance(event, RunFinished)
-        ending = (
-            last
-            and not self.ended
-            and self.tally.done >= self.tally.rounds
-            and self.tally.elapsed >= FIRST
-        )
-        if ending or self.tally.clock() >= self.next:
-            self.next = float("inf") if ending else self.tally.clock() + THEN
-            self.ended = self.ended or ending
-            print(self.tally.text(), file=sys.stderr, flush=True)
+        if self._is_end(event):
+            self.ended = True
+            self.next = float("inf")
+        elif self.tally.clock() >= self.next:
+            self.next = self.tally.clock() + THEN
+        else:
+            return
+        print(self.tally.text(), file=sys.stderr, flush=True)
+
+    def _is_end(self, event: Event) -> bool:
+        """Whether all is done, for the first time, after long enough for a line."""
+        if self.ended or not isinstance(event, RunFinished):
+            return False
+        all_runs = len(self.tally.ended) == self.tally.runs
+        all_rounds = self.tally.done >= self.tally.rounds
+        return all_runs and all_rounds and self.tally.elapsed >= FIRST
 
 
 def display(*, quiet: bool) -> Silence:

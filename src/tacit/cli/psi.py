@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,13 +9,11 @@ import typer
 
 from tacit.cli.completion import complete_group
 from tacit.cli.options import Json, Quiet
+from tacit.cli.psi_outcome import Outcome, print_outcomes, print_outcomes_json
 from tacit.core.errors import StudyError
 
 if TYPE_CHECKING:
     from tacit.vertical.intersection import Intersection
-
-    Outcome = list[tuple[Intersection, Path | None]]  # and the file that each party's rows are in
-
 
 Files = Annotated[
     list[Path] | None, typer.Argument(metavar="[FILE FILE...]", help="With --local: the tables.")
@@ -28,7 +25,8 @@ Local = Annotated[bool, typer.Option("--local", help="Try it out: all parties in
 Me = Annotated[str | None, typer.Option(help="Who you are, as in the consortium file.")]
 Table = Annotated[Path | None, typer.Option(help="Your table, a CSV or parquet file.")]
 ConsortiumFile = Annotated[
-    Path | None, typer.Option(help="Its file; else consortium.yaml, or consortium/consortium.yaml.")
+    Path | None,
+    typer.Option(help="The consortium's file; consortium.yaml here or in consortium/ if left out."),
 ]
 Others = Annotated[
     list[str] | None, typer.Option("--with", help="Compare with this party only; may be repeated.")
@@ -46,23 +44,34 @@ Out = Annotated[
     typer.Option(
         "--out",
         "-o",
-        help="For your common rows, else PARTY-common.csv; with --local a folder.",
+        help="The file for your rows in common, else PARTY-common.csv; with --local a folder.",
     ),
 ]
 As = Annotated[
-    str | None, typer.Option("--as", help="What the identifiers are, if the columns' names differ.")
+    str | None,
+    typer.Option("--as", help="A name for the identifiers, if the columns' names differ."),
 ]
-Group = Annotated[str, typer.Option(help="See tacit list groups.", autocompletion=complete_group)]
-Unicode = Annotated[str, typer.Option(help="Forms that are the same: nfc, nfkc or keep.")]
-Case = Annotated[str, typer.Option(help="Capitals: fold or keep.")]
+Group = Annotated[
+    str,
+    typer.Option(
+        help="The group that is computed in; see tacit list groups.", autocompletion=complete_group
+    ),
+]
+Unicode = Annotated[
+    str, typer.Option(help="Unicode forms that count as the same: nfc, nfkc or keep.")
+]
+Case = Annotated[str, typer.Option(help="Capital letters: fold (ignore) or keep.")]
 Spaces = Annotated[str, typer.Option(help="Spaces: collapse, remove or keep.")]
 Most = Annotated[
-    int | None, typer.Option("--accept-at-most", min=0, help="Refuse a party that brings more.")
+    int | None,
+    typer.Option("--accept-at-most", min=0, help="Refuse a party that brings more identifiers."),
 ]
 Patience = Annotated[
     float, typer.Option(min=1, help="Seconds to wait for a party that is not there.")
 ]
-Threads = Annotated[int | None, typer.Option(min=1, help="By default one per core.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Threads that compute; one per core unless given.")
+]
 
 
 def psi_command(
@@ -91,124 +100,154 @@ def psi_command(
 ) -> None:
     """Find whom parties have in common, without showing each other the rest.
 
-    Each party runs it with its own table, and gets its rows of the common people, in the same order as the others.
+    Each party runs it with its own table, and gets its rows of the people that all parties know, in
+    the same order as the others.
     """
-    if not key:
-        raise StudyError("name the column that identifies people: --key nin")
     settings: dict[str, Any] = {
-        "learns": learns,
-        "size_only": size_only,
+        "key": _checked_key(key),
         "column": column,
         "group": group,
-    }
-    settings |= {
-        "key": key,
         "spelling": {"unicode": unicode, "case": case, "spaces": spaces},
+        "learns": learns,
+        "size_only": size_only,
         "threads": threads,
     }
-    own = {
+    network = {
         "party": party,
         "consortium": consortium,
         "others": others or (),
         "listen": listen,
         "connect": connect,
+        "most": most,
     }
-    if local and (any(own.values()) or data or most):
-        raise StudyError(
-            "--local takes tables alone, as in: tacit psi --local a.csv b.csv --key nin"
-        )
-    if files and not local:
-        raise StudyError(f"{files[0]}: name your table with --data, or try it out with --local")
-    settings |= {} if local else own | {"patience": patience, "most": most}
-    found = _compare(files if local else data, out, settings, quiet=quiet)
+    if local:
+        _check_local(data, network)
+        outcomes = _compare(files, out, settings, quiet=quiet)
+    else:
+        _check_networked(files)
+        settings |= {**network, "patience": patience}
+        outcomes = _compare(data, out, settings, quiet=quiet)
     if as_json:
-        typer.echo(json.dumps([_described(one, file) for one, file in found], indent=2))
+        print_outcomes_json(outcomes)
     elif not quiet:
-        _say(found, learns=learns, size_only=size_only)
+        print_outcomes(outcomes, learns=learns, size_only=size_only)
 
 
-def _compare(tables: Any, out: Path | None, settings: dict[str, Any], *, quiet: bool) -> Outcome:
-    """With progress, until it is done or the user stops it."""
-    from tacit.cli.signals import Terminated, terminable
+def _checked_key(key: list[str] | None) -> list[str]:
+    if not key:
+        raise StudyError("name the column that identifies people: --key nin")
+    return key
+
+
+def _check_local(data: Path | None, network: dict[str, Any]) -> None:
+    """Refuses options of a party where all parties are in this process."""
+    if data or any(network.values()):
+        example = "tacit psi --local a.csv b.csv --key nin"
+        raise StudyError(f"--local takes tables alone, as in: {example}")
+
+
+def _check_networked(files: list[Path] | None) -> None:
+    """Refuses tables of several parties where this process is one party."""
+    if files:
+        remedy = "name your table with --data, or try it out with --local"
+        raise StudyError(f"{files[0]}: {remedy}")
+
+
+def _compare(
+    tables: Any, out: Path | None, settings: dict[str, Any], *, quiet: bool
+) -> list[Outcome]:
+    """Compares with progress, until it is done or the user stops it.
+
+    With a party among the settings it takes part over the network, else it tries out all parties.
+    """
+    from tacit.cli.signals import exit_code, terminable
     from tacit.cli.steps import Steps
 
+    networked = "party" in settings
     try:
         with Steps(quiet=quiet) as steps, terminable():
-            settings["on_event"] = steps.on_event
-            return (
-                _take_part(tables, out, settings)
-                if "party" in settings
-                else _try_out(tables or [], out, settings)
-            )
-    except KeyboardInterrupt as error:
-        typer.echo(
-            "stopped; parties that were connected know" if "party" in settings else "stopped",
-            err=True,
-        )
-        raise typer.Exit(143 if isinstance(error, Terminated) else 130) from None
+            heard = {**settings, "on_event": steps.on_event}
+            if networked:
+                return _take_part(tables, out, heard)
+            return _try_out(tables, out, heard)
+    except KeyboardInterrupt as stop:
+        text = "stopped; parties that were connected have been told" if networked else "stopped"
+        typer.echo(text, err=True)
+        raise typer.Exit(exit_code(stop)) from None
 
 
-def _take_part(data: Path | None, out: Path | None, settings: dict[str, Any]) -> Outcome:
-    """This party's side; its rows take their place once all parties have theirs."""
+def _take_part(data: Path | None, out: Path | None, settings: dict[str, Any]) -> list[Outcome]:
+    """This party's side; its file of rows appears once all parties have theirs."""
     from tacit.core.files import Staged
     from tacit.data.readers import read_table
     from tacit.vertical.intersection import psi
 
     if settings["party"] is None or data is None:
-        raise StudyError(
-            "name yourself and your table, --party alice --data a.csv, or try it out with --local"
-        )
+        text = "name yourself and your table, --party alice --data a.csv"
+        raise StudyError(f"{text}, or try it out with --local")
     out = out or Path(f"{settings['party']}-common.csv")
     _check_out(out, data)
     table = read_table(data.expanduser(), as_text=True)
+    written = False
 
     with Staged(out) as file:
 
-        def conclude(found: Intersection) -> None:
-            if found.rows is not None:
-                file.write(lambda stream: _write(found.of(table), stream, out.suffix))
-                written.append(found)
+        def conclude(result: Intersection) -> None:
+            nonlocal written
+            if result.rows is not None:
+                rows = result.of(table)
+                file.write(lambda stream: _write(rows, stream, out.suffix))
+                written = True
 
-        written: list[Intersection] = []
-        found = psi(
-            table,
-            conclude=conclude,
-            publish=lambda: file.publish() if written else None,
-            **settings,
-        )
-    return [(found, out if found.rows is not None else None)]
+        def publish() -> None:
+            if written:
+                file.publish()
+
+        result = psi(table, conclude=conclude, publish=publish, **settings)
+    return [Outcome(result, out if result.rows is not None else None)]
 
 
-def _try_out(files: list[Path], out: Path | None, settings: dict[str, Any]) -> Outcome:
-    """All parties, each called as its file is."""
-    from tacit.core.files import replacing
+def _try_out(files: list[Path] | None, out: Path | None, settings: dict[str, Any]) -> list[Outcome]:
+    """All parties, each named after its file."""
     from tacit.data.readers import read_table
     from tacit.vertical.intersection import psi
 
-    if len(files) < 2:
+    if not files or len(files) < 2:
         raise StudyError("name two tables or more: tacit psi --local a.csv b.csv --key nin")
+    parties = _named(files)
+    tables = {}
+    for name, file in parties.items():
+        tables[name] = read_table(file.expanduser(), as_text=True)
+    folder = out or Path()
+    targets = {name: folder / f"{name}-tryout.csv" for name in parties}
+    for file in files:
+        for target in targets.values():
+            _check_out(target, file)
+    results = psi(tables, **settings)
+    return [_write_rows(results[name], tables[name], targets[name]) for name in parties]
+
+
+def _named(files: list[Path]) -> dict[str, Path]:
+    """The files by the names of their parties, numbered where two files have the same name."""
     names = [file.stem for file in files]
     if len(set(names)) < len(names):
-        names = [f"{name}-{place}" for place, name in enumerate(names, 1)]
-    tables = {
-        name: read_table(file.expanduser(), as_text=True)
-        for name, file in zip(names, files, strict=True)
-    }
-    outs = {name: (out or Path()) / f"{name}-tryout.csv" for name in names}
-    for file in files:
-        for place in outs.values():
-            _check_out(place, file)
-    results = psi(tables, **settings)
-    for name, found in results.items():
-        if found.rows is not None:
-            with replacing(outs[name], "wb") as stream:
-                _write(found.of(tables[name]), stream, outs[name].suffix)
-    return [
-        (found, outs[name] if found.rows is not None else None) for name, found in results.items()
-    ]
+        names = [f"{name}-{number}" for number, name in enumerate(names, 1)]
+    return dict(zip(names, files, strict=True))
+
+
+def _write_rows(result: Intersection, table: Any, target: Path) -> Outcome:
+    """Writes the rows that a party has learnt, if it has learnt any."""
+    from tacit.core.files import replacing
+
+    if result.rows is None:
+        return Outcome(result, None)
+    with replacing(target, "wb") as stream:
+        _write(result.of(table), stream, target.suffix)
+    return Outcome(result, target)
 
 
 def _check_out(out: Path, data: Path) -> None:
+    """Refuses a file for the rows that cannot be written, or that is the table itself."""
     if out.suffix not in (".csv", ".parquet"):
         raise StudyError(f"{out}: expected a name that ends in .csv or .parquet")
     if out.is_dir():
@@ -222,71 +261,3 @@ def _write(rows: Any, stream: Any, suffix: str) -> None:
         rows.to_parquet(stream, index=False)
     else:
         rows.to_csv(stream, index=False)
-
-
-def _described(found: Intersection, file: Path | None) -> dict[str, Any]:
-    keys = (
-        "party",
-        "size",
-        "total",
-        "missing",
-        "repeated",
-        "session",
-        "sent",
-        "received",
-        "seconds",
-    )
-    return {
-        **{key: getattr(found, key) for key in keys},
-        "sizes": dict(found.sizes),
-        "file": None if file is None else str(file),
-    }
-
-
-def _say(found: Outcome, *, learns: str, size_only: bool) -> None:
-    first = found[0][0]
-    names = " and ".join(first.sizes) if len(first.sizes) == 2 else ", ".join(first.sizes)
-    size = next((one.size for one, _ in found if one.size is not None), None)
-    unknown = f"{names} were compared; {learns} has learnt the result"
-    typer.echo(unknown if size is None else f"{names} have {size:,} in common")
-    if size == 0:
-        typer.echo(
-            "if that is a surprise: are they written alike? 007 and 7 differ, and so do 7.0 and 7 in a CSV"
-        )
-    for one, file in found:
-        left = [
-            f"{count:,} {what}"
-            for count, what in ((one.missing, "without"), (one.repeated, "repeated"))
-            if count
-        ]
-        but = f" ({', '.join(left)})" if left else ""
-        brought = f"{one.sizes[one.party]:,} identifiers in {one.total:,} rows{but}"
-        typer.echo(
-            f"{one.party}: {brought}; sent {_bytes(one.sent)}, received {_bytes(one.received)}"
-        )
-        if file is not None:
-            order = ", in the same order as the others'" if learns == "all" else ""
-            typer.echo(f"{one.party}: {file} holds its common rows{order}")
-    typer.echo(
-        f"session {first.session[:16]}, {first.seconds:.1f} s; {_who_learns(first, learns, size_only)}"
-    )
-
-
-def _who_learns(found: Intersection, learns: str, size_only: bool) -> str:
-    who = "each party has" if learns == "all" else f"{learns} has"
-    what = "how many are common" if size_only else "which of its rows are common"
-    if len(found.sizes) == 2:
-        return f"{who} learnt {what}, and all know how many identifiers each brought"
-    names = list(found.sizes)
-    collector = names[0] if learns == "all" else learns
-    more = f"{collector}, which compared, also how many any of them have in common"
-    judge = (
-        ""
-        if size_only or learns == "all"
-        else f", and {names[names.index(collector) - 1]} how many all have"
-    )
-    return f"{who} learnt {what}, and all know how many identifiers each brought; {more}{judge}"
-
-
-def _bytes(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count / 1e3:,.1f} kB"

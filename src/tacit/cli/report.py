@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tacit.cli.options import Json, Quiet
+from tacit.cli.terminal import print_json
+
+StudyFolder = Annotated[Path, typer.Argument(help="A study's folder, finished or not.")]
 
 
 def report_command(
-    folder: Annotated[Path, typer.Argument(help="A study's folder, finished or not.")],
+    folder: StudyFolder,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write the report, the tables and the figures of a study, also of one that is still going."""
+    """Write the report, the tables and the figures of a study, even if it is still running."""
     from tacit.report.results import Results
 
     results = Results(folder)
     results.write_report()
+    figures = results.folder / "figures"
     if as_json:
-        figures = [str(path) for path in sorted((results.folder / "figures").iterdir())]
-        typer.echo(json.dumps({"report": str(results.report), "figures": figures}, indent=2))
+        files = [str(path) for path in sorted(figures.iterdir())]
+        print_json({"report": str(results.report), "figures": files})
     elif not quiet:
-        typer.echo(f"figures: {results.folder / 'figures'}\nreport: {results.report}")
+        typer.echo(f"figures: {figures}")
+        typer.echo(f"report: {results.report}")

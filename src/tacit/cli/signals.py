@@ -1,4 +1,4 @@
-"""SIGTERM, as a cluster's scheduler sends it, stops a study as Ctrl-C does."""
+"""SIGTERM, as a cluster's scheduler sends it, stops a command as Ctrl-C does."""
 
 from __future__ import annotations
 
@@ -8,29 +8,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
+
 
 class Terminated(KeyboardInterrupt):
     """Raised where the process was when SIGTERM came."""
 
 
+def exit_code(stop: KeyboardInterrupt) -> int:
+    """The exit code after Ctrl-C or SIGTERM."""
+    return TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
+
+
 @contextmanager
 def terminable() -> Iterator[None]:
     """Within it, SIGTERM raises Terminated."""
-    if (
-        threading.current_thread() is not threading.main_thread()
-    ):  # Python takes signals in the main thread only
-        yield
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python handles signals in the main thread only
         return
     came = False
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         nonlocal came
         came = True
-        if not _in_a_loop():
+        if not _in_event_loop():
             raise Terminated
-        signal.raise_signal(
-            signal.SIGINT
-        )  # asyncio lets its work end in order; an exception would tear it apart
+        # asyncio ends its work in order after SIGINT; an exception here would tear it apart
+        signal.raise_signal(signal.SIGINT)
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
@@ -43,7 +48,7 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _in_a_loop() -> bool:
+def _in_event_loop() -> bool:
     import asyncio
 
     try:

@@ -1,4 +1,4 @@
-"""Progress that says nothing: the base of those that do."""
+"""Progress that prints nothing: the base of the displays."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tacit.records.tally import Tally
 
 
 class Silence:
-    """Listens, for the folder's name, and says nothing."""
+    """Listens, so that the folder's name is known, and prints nothing."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.tally = Tally(clock)
 
     @property
     def folder(self) -> str:
-        """Where the study runs, once it does."""
+        """Where the study runs; empty before it starts."""
         return self.tally.folder
 
     def on_event(self, event: Event) -> None:

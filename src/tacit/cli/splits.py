@@ -1,82 +1,91 @@
-"""`tacit splits`: who would hold what, before anything is trained."""
+"""`tacit splits`: who would hold which data, before anything is trained."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tacit.cli.options import Data, Json, Quiet, StudyArguments
-from tacit.cli.run import read_study
+from tacit.cli.study_arguments import read_study
+from tacit.cli.terminal import console, print_json
 from tacit.core.errors import StudyError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tacit.records.portrait import Portrait
+
+Out = Annotated[
+    Path | None, typer.Option(help="The folder for the pictures; splits/<name> if left out.")
+]
+Parties = Annotated[
+    int | None, typer.Option(help="Also divide the columns among this many parties.")
+]
+Overlap = Annotated[float, typer.Option(help="The share of people whom all parties know.")]
 
 
 def splits_command(
     arguments: StudyArguments = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The folder for the pictures; by default splits/<name>.")
-    ] = None,
+    out: Out = None,
     data: Data = None,
-    parties: Annotated[
-        int | None, typer.Option(help="Also divide the columns among so many parties.")
-    ] = None,
-    overlap: Annotated[
-        float, typer.Option(help="The share of people whom all parties know.")
-    ] = 1.0,
+    parties: Parties = None,
+    overlap: Overlap = 1.0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Draw how a study divides its data: labels and sizes per client, example pictures, columns per party.
+    """Draw how a study divides its data: labels, sizes and pictures per client, columns per party.
 
-    STUDY.yaml is a study file, without one it is the built-in study; key=value changes a setting, as in split=iid.
+    STUDY.yaml is a study file; without one, the built-in study is shown. key=value changes a
+    setting, as in split=iid.
     """
     from tacit.report.splits import Splits
 
     study = read_study(arguments or [])
     if parties is None and overlap != 1.0:
         raise StudyError("--overlap is about parties with different columns; add --parties 2, say")
-    found = Splits(study, data)
+    splits = Splits(study, data)
     folder = out or Path("splits") / study.name
-    files = found.write(folder, parties=parties, overlap=overlap)
+    files = splits.write(folder, parties=parties, overlap=overlap)
     if as_json:
-        counts = [portrait.to_dict() for portrait in found.portraits]
-        typer.echo(json.dumps({"splits": counts, "files": [str(path) for path in files]}, indent=2))
+        portraits = [portrait.to_dict() for portrait in splits.portraits]
+        print_json({"splits": portraits, "files": [str(path) for path in files]})
     elif not quiet:
-        _show(found.portraits)
-        typer.echo("pictures: " + ", ".join(str(path) for path in files if path.suffix == ".png"))
+        _show(splits.portraits)
+        pictures = [str(path) for path in files if path.suffix == ".png"]
+        typer.echo(f"pictures: {', '.join(pictures)}")
 
 
 def _show(portraits: list[Portrait]) -> None:
+    screen = console()
+    for portrait in portraits:
+        screen.print(_table(portrait))
+        if portrait.left_out:
+            screen.print(f"and {portrait.left_out} clients more")
+
+
+def _table(portrait: Portrait) -> Table:
+    """A row for each client: how much it holds, and how many of the labels."""
     from rich.table import Table
 
-    from tacit.cli.terminal import console
-
-    screen = console()
-    for one in portraits:
-        table = Table(
-            title=f"{one.dataset}, {one.split}, seed {one.seed}",
-            title_justify="left",
-            box=None,
-            pad_edge=False,
-        )
-        noisy = any(one.noise)
-        for heading in (
-            "client",
-            "train",
-            "local test",
-            "labels held",
-            *(["noise"] if noisy else []),
-        ):
-            table.add_column(heading, justify="left" if heading == "client" else "right")
-        for k, name in enumerate(one.clients):
-            held = sum(count > 0 for count in one.train[k])
-            sizes = (str(sum(one.train[k])), str(sum(one.test[k])), f"{held} of {len(one.labels)}")
-            table.add_row(name, *sizes, *([f"{one.noise[k]:.3g}"] if noisy else []))
-        screen.print(table)
-        if one.left_out:
-            screen.print(f"and {one.left_out} clients more")
+    title = f"{portrait.dataset}, {portrait.split}, seed {portrait.seed}"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    noisy = any(portrait.noise)
+    table.add_column("client", justify="left")
+    for heading in ("train", "local test", "labels held"):
+        table.add_column(heading, justify="right")
+    if noisy:
+        table.add_column("noise", justify="right")
+    for client, name in enumerate(portrait.clients):
+        train = portrait.train[client]
+        held = sum(count > 0 for count in train)
+        cells = [
+            str(sum(train)),
+            str(sum(portrait.test[client])),
+            f"{held} of {len(portrait.labels)}",
+        ]
+        if noisy:
+            cells.append(f"{portrait.noise[client]:.3g}")
+        table.add_row(name, *cells)
+    return table

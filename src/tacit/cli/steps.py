@@ -1,4 +1,7 @@
-"""Progress of work whose amount is known, on stderr: a bar with a rate in a terminal, a line now and then elsewhere."""
+"""Progress on stderr of work whose amount is known.
+
+It is a bar with a rate in a terminal, and a line now and then elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,18 @@ from typing import Any, Self
 from tacit.cli.progress import FIRST, THEN
 from tacit.core.events import Advanced, Event, Noted, Warned
 
+INSTANT = 1e-9  # seconds or steps per second; keeps divisions from zero
+
 
 class Steps:
-    """Listens; with `quiet` it tells of nothing but trouble."""
+    """Listens, and prints; with `quiet` it prints warnings only."""
 
     def __init__(self, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        self.quiet, self.clock = quiet, clock
+        self.quiet = quiet
+        self.clock = clock
         self.start: float | None = None
-        self.next, self.before = 0.0, 0
+        self.next = 0.0  # when the next line is due
+        self.before = 0  # how much was done at the last event
         self.bar: Any = None
         self.task: Any = None
 
@@ -31,24 +38,30 @@ class Steps:
     def _advance(self, event: Advanced) -> None:
         now = self.clock()
         if self.start is None or event.done < self.before:  # the first, or starting over
-            self.start, self.next = now, now + FIRST
+            self.start = now
+            self.next = now + FIRST
         self.before = event.done
-        rate = event.done / max(now - self.start, 1e-9)
-        speed = (
-            f"{rate:,.0f} per second" if now - self.start >= FIRST else ""
-        )  # the first events tell no rate
+        elapsed = now - self.start
+        rate = event.done / max(elapsed, INSTANT)
+        speed = ""
+        if elapsed >= FIRST:  # the first events say little of the rate
+            speed = f"{rate:,.0f} per second"
         if self.bar is not None:
-            self.bar.update(
-                self.task,
-                description=event.what,
-                completed=event.done,
-                total=event.total,
-                rate=speed,
-            )
+            self._move_bar(event, speed)
         elif now >= self.next:
             self.next = now + THEN
-            left = (event.total - event.done) / max(rate, 1e-9)
-            self._say(f"{event.done:,} of {event.total:,} {event.what}, {speed}, {left:.0f} s left")
+            left = (event.total - event.done) / max(rate, INSTANT)
+            amount = f"{event.done:,} of {event.total:,} {event.what}"
+            self._say(f"{amount}, {speed}, {left:.0f} s left")
+
+    def _move_bar(self, event: Advanced, speed: str) -> None:
+        self.bar.update(
+            self.task,
+            description=event.what,
+            completed=event.done,
+            total=event.total,
+            rate=speed,
+        )
 
     def _say(self, text: str) -> None:
         if self.bar is not None:
@@ -58,22 +71,7 @@ class Steps:
 
     def __enter__(self) -> Self:
         if not self.quiet and sys.stderr.isatty():
-            from rich import progress
-            from rich.console import Console
-
-            rate = progress.TextColumn("{task.fields[rate]}")
-            columns = (
-                progress.TextColumn("{task.description}"),
-                progress.BarColumn(),
-                progress.MofNCompleteColumn(),
-            )
-            self.bar = progress.Progress(
-                *columns,
-                rate,
-                progress.TimeRemainingColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
+            self.bar = _make_bar()
             self.task = self.bar.add_task("waiting", total=None, rate="")
             self.bar.start()
         return self
@@ -87,3 +85,19 @@ class Steps:
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
+
+
+def _make_bar() -> Any:
+    """What is done, a bar, how much of it, the rate, and the time left."""
+    from rich import progress
+    from rich.console import Console
+
+    return progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("{task.fields[rate]}"),
+        progress.TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )

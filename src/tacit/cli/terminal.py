@@ -1,14 +1,17 @@
-"""The terminal that tables are shown on."""
+"""Standard output: a console for tables, and JSON."""
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-UNLIMITED = 10_000  # columns, where nobody's window ends: a file or a pipe
+UNLIMITED = 10_000  # columns, for a file or a pipe, which has no window that ends
 
 
 def console() -> Console:
@@ -16,3 +19,8 @@ def console() -> Console:
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else UNLIMITED)
+
+
+def print_json(value: Any) -> None:
+    """Prints plain values as JSON."""
+    typer.echo(json.dumps(value, indent=2))

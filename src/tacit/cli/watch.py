@@ -10,11 +10,15 @@ import typer
 
 from tacit.cli.options import Json, Quiet
 
+StudyFolder = Annotated[Path, typer.Argument(help="The folder of a study that is running.")]
+Port = Annotated[int, typer.Option(help="The port on localhost; 0 takes a free one.")]
+Open = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
+
 
 def watch_command(
-    folder: Annotated[Path, typer.Argument(help="The folder of a study that is running.")],
-    port: Annotated[int, typer.Option(help="The port on localhost; 0 takes a free one.")] = 8311,
-    browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    folder: StudyFolder,
+    port: Port = 8311,
+    browser: Open = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

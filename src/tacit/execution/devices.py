@@ -1,4 +1,4 @@
-"""Where a study can run: the devices that were named, and the cores, memory and threads of this machine."""
+"""The devices of a machine, and its cores, memory and threads."""
 
 from __future__ import annotations
 
@@ -15,53 +15,65 @@ from tacit.core.errors import StudyError
 
 
 def devices_of(device: Any, *, elsewhere: bool = False) -> tuple[str, ...]:
-    """The devices that a text such as `cuda:0,cuda:1` names; refuses those that this machine does not have."""
-    names = tuple(part.strip() for part in str(device).split(","))
+    """The devices that a text such as `cuda:0,cuda:1` names.
+
+    Devices that this machine lacks are refused, unless the study is played `elsewhere`, on Ray.
+    """
+    names = tuple(name.strip() for name in str(device).split(","))
     for name in names:
         _check_name(name, device)
         if name != "cpu" and not elsewhere:
             _check_gpu(name)
     if len(names) > 1 and "cpu" in names:
-        raise StudyError(
-            f"device: several devices are GPUs, got {device!r}; to spread work over cores, use workers"
-        )
+        text = f"device: several devices are GPUs, got {device!r}"
+        raise StudyError(f"{text}; to spread work over cores, use workers", parameters=("device",))
     if elsewhere and (len(names) > 1 or ":" in names[0]):
-        raise StudyError(
-            f"device: on Ray every worker takes one of its node's; use cpu or cuda, got {device!r}"
-        )
+        text = "device: on Ray every worker takes one of its node's; use cpu or cuda"
+        raise StudyError(f"{text}, got {device!r}", parameters=("device",))
     return names
 
 
 def cores() -> int:
     """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def free_memory(device: str) -> int | None:
-    """Bytes that are free on a device, or in this machine's memory; None where nobody says."""
+    """Bytes that are free on a GPU, or on this machine for `cpu`; None if they cannot be known."""
     if device != "cpu":
-        return int(torch.cuda.mem_get_info(device)[0])
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free)
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:  # no Linux
+    except OSError:  # this is not Linux
         return None
-    return next(
-        (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None
-    )
+    for line in lines:
+        if line.startswith("MemAvailable:"):
+            kilobytes = int(line.split()[1])
+            return kilobytes * 1024
+    return None
 
 
 def shared_memory() -> int | None:
-    """Bytes that processes can still share; a container has 64 MB unless told otherwise. None: no limit is known."""
-    place = Path("/dev/shm")
-    if not place.is_dir():
+    """Bytes that processes can still share; None if there is no known limit.
+
+    A container has 64 MB unless it was started with more.
+    """
+    mount = Path("/dev/shm")
+    if not mount.is_dir():
         return None
-    room = os.statvfs(place)
+    room = os.statvfs(mount)
     return room.f_bavail * room.f_frsize
 
 
 @contextmanager
 def computing_with(threads: int | None) -> Iterator[None]:
-    """Within it, torch and NumPy compute with that many threads, on which it depends how sums round; None: as is."""
+    """Lets torch and NumPy compute with that many threads inside the `with` block.
+
+    The number changes how sums round. None leaves it as it is.
+    """
     if threads is None:
         yield
         return
@@ -74,17 +86,19 @@ def computing_with(threads: int | None) -> Iterator[None]:
             torch.set_num_threads(before)
 
 
-def _check_name(name: str, given: Any) -> None:
+def _check_name(name: str, device: Any) -> None:
+    """Refuses what is neither `cpu`, `cuda` nor `cuda:NUMBER`; the error shows all of `device`."""
     kind, colon, number = name.partition(":")
-    if kind not in ("cpu", "cuda") or (kind == "cpu" and colon) or (colon and not number.isdigit()):
-        raise StudyError(f"device: expected cpu or cuda, got {given!r}")
+    numbered = kind == "cuda" and number.isdigit()
+    if kind not in ("cpu", "cuda") or (colon and not numbered):
+        raise StudyError(f"device: expected cpu or cuda, got {device!r}", parameters=("device",))
 
 
 def _check_gpu(name: str) -> None:
     if not torch.cuda.is_available():
-        raise StudyError("device: torch finds no GPU here; use cpu")
+        raise StudyError("device: torch finds no GPU here; use cpu", parameters=("device",))
+    count = torch.cuda.device_count()
     number = name.partition(":")[2]
-    if number and int(number) >= torch.cuda.device_count():
-        raise StudyError(
-            f"device: this machine has {torch.cuda.device_count()} GPUs, from cuda:0; got {name!r}"
-        )
+    if number and int(number) >= count:
+        text = f"device: this machine has {count} GPUs, from cuda:0; got {name!r}"
+        raise StudyError(text, parameters=("device",))

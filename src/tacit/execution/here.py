@@ -17,13 +17,10 @@ def play(
     plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], recorder: Recorder
 ) -> None:
     """Plays all blocks."""
+    memories = recorder.folder / "memories"
     with computing_with(plan.threads):
         for task in tasks:
-            known = replace(
-                task, saved=recorder.saved(task.index), memories=recorder.folder / "memories"
-            )
-            for message in play_block(known, datasets):
+            resumed = replace(task, saved=recorder.saved(task.index), memories=memories)
+            for message in play_block(resumed, datasets):
                 recorder.take(task.index, message)
-    shutil.rmtree(
-        recorder.folder / "memories", ignore_errors=True
-    )  # also what a crash has left there
+    shutil.rmtree(memories, ignore_errors=True)  # also what a crash has left there

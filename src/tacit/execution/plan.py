@@ -1,4 +1,4 @@
-"""A plan: which blocks of runs are played, and where; in plain words too, with a small table."""
+"""A plan: which blocks of runs are played, and where. `str(plan)` says it in words and a table."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from tacit.records.tally import duration
 
 MANY = 20  # blocks; no more are shown one by one
 HEADER = ("block", "runs", "rows", "at a time", "steps a round", "steps", "memory", "about")
+NAMES = HEADER.index("runs")  # the column of names, which is set flush left
 
 
 @dataclass(frozen=True)
 class Block:
-    """Runs that are played together; `index` is the place of the first one in the study."""
+    """Runs that are played together; `index` is the position of the first one in the study."""
 
     index: int
     runs: tuple[str, ...]
     rows: int  # clients that train in a round, of all runs
-    at_once: int  # of those, trained together
+    at_once: int  # rows that are trained together
     round_steps: int
     steps: int
     bytes: int
@@ -31,87 +32,98 @@ class Plan:
 
     blocks: tuple[Block, ...]
     devices: tuple[str, ...]
-    workers: int | None  # processes; 0 is this one; None: as many as the cluster has room for
-    threads: int | None  # of each; None: as many as torch takes
-    on: str | None
-    why: str  # it is so
+    workers: int | None  # processes; 0: this one; None: as many as the cluster has room for
+    threads: int | None  # of each process; None: as many as torch takes
+    on: str | None  # a Ray cluster
+    why: str  # the reason for this place
     beside: int = 1  # clients that each process trains side by side, one thread each
-    caution: str | None = None  # why it is not as was asked
+    caution: str | None = None  # why the place is not the one that was asked for
 
     @property
     def place(self) -> str:
         """Where, in words."""
         if self.on:
-            some = (
-                "as many workers as there is room for"
-                if self.workers is None
-                else f"{self.workers} workers"
-            )
-            return f"{some} of the Ray cluster {self.on}, on {self.devices[0]}"
-        device = ", ".join(self.devices)
-        return (
-            f"{self.workers} worker processes, on {device}"
-            if self.workers
-            else f"this process, on {device}"
-        )
+            if self.workers is None:
+                workers = "as many workers as there is room for"
+            else:
+                workers = f"{self.workers} workers"
+            return f"{workers} of the Ray cluster {self.on}, on {self.devices[0]}"
+        processes = f"{self.workers} worker processes" if self.workers else "this process"
+        return f"{processes}, on {', '.join(self.devices)}"
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values."""
-        return {**asdict(self), "blocks": [asdict(block) for block in self.blocks]}
+        blocks = [asdict(block) for block in self.blocks]
+        return {**asdict(self), "blocks": blocks}
 
     def __str__(self) -> str:
         return plan_text(self)
 
 
 def plan_text(plan: Plan) -> str:
-    """What would be done, and why there."""
+    """What would be done, where and why there, in words and a table of blocks."""
     if not plan.blocks:
         return "nothing is left to do"
-    runs, steps = (
-        sum(len(block.runs) for block in plan.blocks),
-        sum(block.steps for block in plan.blocks),
-    )
-    threads = "" if plan.threads is None else f", with {_count(plan.threads, 'thread')} each"
-    threads += f", {plan.beside} clients side by side" if plan.beside > 1 else ""
-    rows = [HEADER, *(_row(block) for block in plan.blocks[:MANY])]
-    if plan.devices != ("cpu",):  # what is told of seconds is about cores
-        rows = [row[:-1] for row in rows]
-    lines = [
-        f"{_count(runs, 'run')} in {_count(len(plan.blocks), 'block')}, {_count(steps, 'local step')}",
-        f"in {plan.place}{threads}: {plan.why}",
-        "",
-        *_table(rows),
-    ]
+    lines = [_amount(plan.blocks), _place(plan), "", *_table(plan)]
     more = len(plan.blocks) - MANY
-    return "\n".join([*lines, f"... and {more:,} more blocks"] if more > 0 else lines)
+    if more > 0:
+        lines.append(f"... and {more:,} more blocks")
+    return "\n".join(lines)
+
+
+def _amount(blocks: tuple[Block, ...]) -> str:
+    runs = sum(len(block.runs) for block in blocks)
+    steps = sum(block.steps for block in blocks)
+    divided = f"{_count(runs, 'run')} in {_count(len(blocks), 'block')}"
+    return f"{divided}, {_count(steps, 'local step')}"
+
+
+def _place(plan: Plan) -> str:
+    text = f"in {plan.place}"
+    if plan.threads is not None:
+        text += f", with {_count(plan.threads, 'thread')} each"
+    if plan.beside > 1:
+        text += f", {plan.beside} clients side by side"
+    return f"{text}: {plan.why}"
+
+
+def _table(plan: Plan) -> list[str]:
+    blocks = plan.blocks[:MANY]
+    rows = [HEADER, *map(_row, blocks)]
+    if plan.devices != ("cpu",):  # the estimate of seconds is for cores
+        rows = [row[:-1] for row in rows]
+    return _aligned(rows)
 
 
 def _row(block: Block) -> tuple[str, ...]:
-    name = (
-        block.runs[0] if len(block.runs) == 1 else f"{block.runs[0]} and {len(block.runs) - 1} more"
-    )
-    numbers = (block.rows, block.at_once, block.round_steps, block.steps)
-    memory = f"{block.bytes / 1e6:,.1f} MB"
+    name = block.runs[0]
+    more = len(block.runs) - 1
+    if more:
+        name += f" and {more} more"
     return (
         str(block.index),
         name,
-        *(f"{number:,}" for number in numbers),
-        memory,
+        f"{block.rows:,}",
+        f"{block.at_once:,}",
+        f"{block.round_steps:,}",
+        f"{block.steps:,}",
+        f"{block.bytes / 1e6:,.1f} MB",
         duration(max(block.seconds, 1)),
     )
 
 
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    texts = [
-        [
-            cell.ljust(w) if k == 1 else cell.rjust(w)
-            for k, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        for row in rows
-    ]
-    return ["  ".join(cells).rstrip() for cells in texts]
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    """The rows as lines; names are flush left, numbers flush right."""
+    columns = zip(*rows, strict=True)
+    widths = [max(map(len, column)) for column in columns]
+    lines = []
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        cells[NAMES] = row[NAMES].ljust(widths[NAMES])
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    plural = "" if number == 1 else "s"
+    return f"{number:,} {noun}{plural}"

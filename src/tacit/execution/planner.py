@@ -1,307 +1,195 @@
-"""Divides a study into blocks of runs that need nothing of each other, and decides where they are played.
-
-On a GPU, runs whose clients do the same work are one block, one batched program. On a CPU rows are looped, so nearly
-every run is a block of its own: many small blocks are easier to spread.
-"""
+"""Decides where the blocks of a study are played: here, in worker processes or on a Ray cluster."""
 
 from __future__ import annotations
 
-import math
 import multiprocessing
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
-from tacit.core.errors import StudyError, shown
-from tacit.core.registry import import_object
-from tacit.core.rows import batch_key
-from tacit.execution.devices import cores, devices_of, free_memory, shared_memory
+from tacit.core.errors import StudyError
+from tacit.core.registry import Registered, import_object
+from tacit.execution.blocks import SHARE, BlockMaker
+from tacit.execution.devices import cores, free_memory, shared_memory
 from tacit.execution.estimates import Estimator, RunCost, size_of
-from tacit.execution.plan import Block, Plan
-from tacit.federated.client_side import client_class
+from tacit.execution.placement import Placement
+from tacit.execution.plan import Plan
 from tacit.models.model import Imported
 from tacit.models.own import OWN, recall
 from tacit.records.tally import duration
 from tacit.study.guests import Named, guests_of, parts_of
-from tacit.study.texts import plain
 
 START = 4.0  # seconds that a worker process takes to start, about
 PROCESS = 400 << 20  # bytes that it takes before it has done anything
-SHARE = 0.8  # of the free memory that is planned with
-WORTHWHILE = (
-    1e-3  # seconds of arithmetic in a step; with less, threads wait for each other's Python
-)
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Where a study may be played, as its user says it; None is for the planner to decide."""
-
-    device: str = "cpu"
-    workers: int | None = None
-    threads: int | None = None
-    on: str | None = None  # a Ray cluster
-    exact: bool = False  # on a GPU, no TF32
-
-    def __post_init__(self) -> None:
-        for name in ("workers", "threads"):
-            value = getattr(self, name)
-            if value is not None and (
-                not isinstance(value, int) or isinstance(value, bool) or value < 1
-            ):
-                raise StudyError(
-                    f"{name}: expected a whole number of 1 or more, got {shown(value)}"
-                )
-        if self.threads and self.threads > cores() and self.on is None:
-            raise StudyError(
-                f"threads: this machine has {cores()} cores for this process, got {self.threads}"
-            )
-        if self.on is not None and (not isinstance(self.on, str) or not self.on):
-            raise StudyError(
-                f"on: expected a Ray cluster's address, such as ray://host:10001, got {shown(self.on)}"
-            )
-        self.devices  # noqa: B018  (refuses devices that are not there)
-        if self.workers and not self.on and self.devices != ("cpu",):
-            raise StudyError(
-                "workers are for cores; every GPU has one: name them all, such as --device cuda:0,cuda:1"
-            )
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        return devices_of(self.device, elsewhere=self.on is not None)
-
-
-def group_runs(runs: Sequence[Named]) -> list[list[Named]]:
-    """Runs whose clients do the same work up to float settings: their rows can share a batch."""
-    groups: dict[str, list[Named]] = {}
-    for id, run in runs:
-        algorithm = run.client_algorithm
-        owner = client_class(type(algorithm))
-        keys = (batch_key(algorithm, owner), batch_key(run.optimiser, type(run.optimiser)))
-        alike = [plain(part) for part in (run.model, run.dataset, run.public)]
-        key = (run.engine, keys, algorithm.sends, alike)
-        groups.setdefault(str(key), []).append((id, run))
-    return list(groups.values())
+WORTHWHILE = 1e-3  # seconds of arithmetic in a step; with less, threads wait for each other
+ASKED = "as asked for"
 
 
 def make_plan(
-    runs: Sequence[Named], placement: Placement, estimator: Estimator, done: Sequence[str] = ()
+    runs: Sequence[Named],
+    placement: Placement,
+    estimator: Estimator,
+    done: Collection[str] = (),
 ) -> Plan:
-    """The plan for all runs of a study but those that are done."""
-    order = {id: k for k, (id, _) in enumerate(runs)}
-    left = [(id, run) for id, run in runs if id not in done]
-    costs = {id: estimator.cost(run) for id, run in left}
-    cpu = placement.devices == ("cpu",)
-    parts = _cpu_parts(left) if cpu else _gpu_parts(left, costs, placement, estimator)
-    blocks = [_block(order[part[0][0]], part, costs, estimator) for part in parts]
-    if not cpu:
-        room = None if placement.on else _room(placement.devices)
-        blocks = [
-            fitted(block, max(costs[run].row for run in block.runs), room) for block in blocks
-        ]
-    blocks.sort(key=lambda block: block.index)
-    made = Plan(
-        tuple(blocks),
-        placement.devices,
-        0,
-        placement.threads or (1 if cpu else None),
-        placement.on,
-        "",
+    """The plan for all runs of a study except those that are done."""
+    maker = BlockMaker(runs, done, estimator)
+    threads = placement.threads
+    if placement.on_cores:
+        blocks = maker.for_cores()
+        threads = threads or 1
+    else:
+        blocks = maker.for_gpus(placement)
+    draft = Plan(
+        blocks=tuple(blocks),
+        devices=placement.devices,
+        workers=0,
+        threads=threads,
+        on=placement.on,
+        why="",
     )
-    placed = _placed(made, placement, tuple(left), estimator)
-    return _beside(placed, list(costs.values())) if cpu and not placement.threads else placed
-
-
-def _beside(plan: Plan, costs: Sequence[RunCost]) -> Plan:
-    """Clients side by side on the cores that workers leave, if their steps are long enough for threads to pay.
-
-    Every client is computed by one thread, so that the number of cores changes nothing but the time.
-    """
-    spare = 1 if plan.on else max(1, cores() // max(plan.workers or 1, 1))
-    rows = min((cost.rows for cost in costs), default=1)
-    if spare < 2 or not costs or min(cost.step for cost in costs) < WORTHWHILE:
-        return plan
-    return replace(plan, beside=max(1, min(spare, rows)))
+    plan = _placed(draft, placement, maker.runs, estimator)
+    if placement.on_cores and not placement.threads:
+        return _side_by_side(plan, list(maker.costs.values()))
+    return plan
 
 
 def cannot_travel(runs: Sequence[Named]) -> str | None:
-    """The first method or model that only this process knows, if any."""
-    for part in parts_of(runs):
-        path = (
-            part.path
-            if isinstance(part, Imported)
-            else f"{type(part).__module__}:{type(part).__qualname__}"
-        )
-        known = OWN.get(path) if isinstance(part, Imported) else type(part)
-        if known is not None and not path.startswith("tacit.") and not _is_elsewhere(path, known):
+    """The import path of the first method or model that only this process knows, if any."""
+    for method in parts_of(runs):
+        path, value = _definition(method)
+        if value is not None and not path.startswith("tacit.") and not _is_importable(path, value):
             return path
-        if isinstance(part, Imported) and isinstance(recall(part.path), nn.Module):
-            return part.path  # its weights are those of this process
-        if part.calls and part.calls.startswith("__main__:"):
-            return part.calls
+        if isinstance(method, Imported) and isinstance(recall(path), nn.Module):
+            return path  # its weights are in this process
+        if method.calls and method.calls.startswith("__main__:"):
+            return method.calls
     return None
 
 
-def _is_elsewhere(path: str, known: Any) -> bool:
-    """Whether another process would import this object by its path."""
+def _definition(method: Registered) -> tuple[str, Any]:
+    """The import path of the user's code behind a method, and what this process knows by it."""
+    if isinstance(method, Imported):
+        return method.path, OWN.get(method.path)
+    owner = type(method)
+    return f"{owner.__module__}:{owner.__qualname__}", owner
+
+
+def _is_importable(path: str, value: Any) -> bool:
+    """Whether another process would get this object by its path."""
     if path.startswith("__main__:") or "#" in path or "<" in path:
         return False
     try:
-        return import_object(path) is known
+        return import_object(path) is value
     except StudyError:
         return False
 
 
-def _cpu_parts(runs: list[Named]) -> list[list[Named]]:
-    """Every run alone, but for those of one round that share its work: their clients train once for all."""
-    parts: dict[str, list[Named]] = {}
-    for id, run in runs:
-        shared = run.shared_work() if run.rounds == 1 else None
-        parts.setdefault(shared or id, []).append((id, run))
-    return list(parts.values())
+def _placed(plan: Plan, placement: Placement, runs: Sequence[Named], estimator: Estimator) -> Plan:
+    """The plan with its place: as the user asks for it, else as the amount of work suggests."""
+    if placement.on:
+        return _on_ray(plan, placement, runs)
+    processes = placement.workers or len(placement.devices)
+    if processes > 1:
+        return _in_processes(plan, processes, runs, estimator)
+    if placement.workers == 1:
+        return replace(plan, why=ASKED)
+    if not placement.on_cores:
+        return replace(plan, why="one GPU needs one process")
+    return _by_work(plan, runs, estimator)
 
 
-def _gpu_parts(
-    runs: list[Named], costs: dict[str, RunCost], placement: Placement, estimator: Estimator
-) -> list[list[Named]]:
-    """Groups, each divided among the devices, and further where its runs' states would fill half of the memory."""
-    parts = []
-    room = None if placement.on else _room(placement.devices)
-    for group in group_runs(runs):
-        count = (placement.workers or 1) if placement.on else len(placement.devices)
-        if room is not None:
-            held = sum(costs[id].held for id, _ in group)
-            count = max(
-                count, math.ceil(2 * held / max(room - estimator.data_bytes([group[0][1]]), 1))
-            )
-        parts += divided(group, min(count, len(group)), costs)
-    return parts
+def _on_ray(plan: Plan, placement: Placement, runs: Sequence[Named]) -> Plan:
+    path = cannot_travel(runs)
+    if path is None:
+        return replace(plan, workers=placement.workers, why=ASKED)
+    if placement.on_cores:
+        return _kept_here(plan, _known_here_only(path))
+    text = f"{path} is known in this Python only, so a Ray cluster cannot play it"
+    raise StudyError(f"{text}; put it into a module, or leave `on` out", parameters=("on",))
 
 
-def divided(group: list[Named], count: int, costs: dict[str, RunCost]) -> list[list[Named]]:
-    """As many parts, of about equal work; each keeps the study's order."""
-    parts: list[list[int]] = [[] for _ in range(count)]
-    steps = [costs[id].steps for id, _ in group]
-    for k in sorted(
-        range(len(group)), key=lambda k: -steps[k]
-    ):  # the largest first, to whoever has least
-        min(parts, key=lambda part: (sum(steps[i] for i in part), len(part))).append(k)
-    return [[group[k] for k in sorted(part)] for part in parts if part]
+def _in_processes(plan: Plan, processes: int, runs: Sequence[Named], estimator: Estimator) -> Plan:
+    shared_bytes = estimator.data_bytes([run for _, run in runs])
+    reason = _reason_to_stay(runs, shared_bytes)
+    if reason:
+        return _kept_here(plan, reason)
+    count = min(processes, len(plan.blocks))
+    if count < 2:
+        return replace(plan, devices=plan.devices[:1], why="there is one block only")
+    return replace(plan, workers=count, why=ASKED)
 
 
-def _block(index: int, part: list[Named], costs: dict[str, RunCost], estimator: Estimator) -> Block:
-    mine = _shared(part, costs)
-    fixed = estimator.data_bytes([run for _, run in part]) + sum(cost.held for cost in mine)
-    row = max(cost.row for cost in mine)
-    sums = {
-        name: sum(getattr(cost, name) for cost in mine)
-        for name in ("round_steps", "steps", "seconds")
-    }
-    rows = sum(cost.rows for cost in mine)
-    return Block(
-        index, tuple(id for id, _ in part), rows=rows, at_once=1, bytes=fixed + row, **sums
-    )
+def _kept_here(plan: Plan, reason: str) -> Plan:
+    """The plan for this process, although its user asked for others."""
+    return replace(plan, devices=plan.devices[:1], on=None, why=reason, caution=reason)
 
 
-def _shared(part: list[Named], costs: dict[str, RunCost]) -> list[RunCost]:
-    """What the runs cost together: some share their first round's training."""
-    trained: set[str] = set()
-    together = []
-    for id, run in part:
-        cost, work = costs[id], run.shared_work()
-        if work in trained:
-            left = 1 - 1 / run.rounds
-            cost = replace(cost, steps=cost.steps - cost.round_steps, seconds=left * cost.seconds)
-        if work is not None:
-            trained.add(work)
-        together.append(cost)
-    return together
+def _by_work(plan: Plan, runs: Sequence[Named], estimator: Estimator) -> Plan:
+    """Worker processes where they pay: they must save twice what it takes to start them."""
+    total = sum(block.seconds for block in plan.blocks)
+    count = min(cores(), len(plan.blocks), _processes_that_fit(plan))
+    work = f"about {duration(max(total, 1))} of work on one core"
+    if count < 2:
+        why = "and there is only one core, one block or memory for one process"
+        return replace(plan, why=f"{work}, {why}")
+    saved = total * (1 - 1 / count)
+    if saved < 2 * START:
+        why = "too little to pay for starting processes; ask for more workers to start them anyway"
+        return replace(plan, why=f"{work}, {why}")
+    guests = guests_of(runs)
+    if guests:
+        why = f"with code of your own ({guests[0]}); ask for more workers to spread it"
+        return replace(plan, why=f"{work}, {why}")
+    shared_bytes = sum(size_of(data) for data in estimator.datasets.values())
+    reason = _reason_to_stay(runs, shared_bytes)
+    if reason:
+        return replace(plan, why=reason)
+    why = f"{duration(total / count)} here; ask for 1 worker to keep it in this process"
+    return replace(plan, workers=count, why=f"{work}, {why}")
 
 
-def fitted(block: Block, row: int, room: int | None) -> Block:
-    """All rows at once, or as many as there is room for; `row` and `room` are bytes."""
-    fixed = block.bytes - row
-    at_once = block.rows if room is None else min(block.rows, max(1, (room - fixed) // row))
-    return replace(block, at_once=at_once, bytes=fixed + at_once * row)
+def _processes_that_fit(plan: Plan) -> int:
+    """How many processes the memory suffices for, at least one."""
+    free = free_memory("cpu")
+    if free is None:
+        return cores()
+    largest = max((block.bytes for block in plan.blocks), default=0)
+    fitting = int(SHARE * free) // (PROCESS + largest)
+    return max(fitting, 1)
 
 
-def _room(devices: Sequence[str]) -> int | None:
-    """Bytes to plan with on every device; one that is named twice is shared."""
-    free = [(free_memory(name), devices.count(name)) for name in devices]
-    return min(
-        (int(SHARE * found / times) for found, times in free if found is not None), default=None
-    )
-
-
-def _placed(
-    plan: Plan, placement: Placement, runs: tuple[Named, ...], estimator: Estimator
-) -> Plan:
-    """The plan with its place: here, in processes or on a cluster."""
-    if placement.on or len(placement.devices) > 1 or (placement.workers or 1) > 1:
-        data = {
-            str(plain(source))
-            for _, run in runs
-            for source in (run.dataset, run.public)
-            if source is not None
-        }
-        needed = sum(size_of(estimator.datasets[key]) for key in data)
-        reason = _stuck(runs, needed, shared=not placement.on)
-        if reason and placement.on and placement.devices != ("cpu",):
-            raise StudyError(f"{reason}, without --on")
-        if reason:
-            return replace(plan, devices=plan.devices[:1], on=None, why=reason, caution=reason)
-        if placement.on:
-            return replace(plan, workers=placement.workers, why="as asked for")
-        count = min(placement.workers or len(placement.devices), len(plan.blocks))
-        if count < 2:
-            return replace(plan, devices=plan.devices[:1], why="there is one block only")
-        return replace(plan, workers=count, why="as asked for")
-    if placement.workers == 1 or placement.devices != ("cpu",):
-        return replace(
-            plan, why="as asked for" if placement.workers else "one GPU needs one process"
-        )
-    return _measured(plan, runs, estimator)
-
-
-def _stuck(runs: tuple[Named, ...], needed: int, *, shared: bool) -> str | None:
+def _reason_to_stay(runs: Sequence[Named], shared_bytes: int) -> str | None:
     """Why the study must stay in this process, if it must."""
-    if shared and multiprocessing.current_process().daemon:
+    if multiprocessing.current_process().daemon:
         return "this process is a daemon, which may not start others, so the study runs in it"
-    if path := cannot_travel(runs):
-        remedy = "so the study runs in this process; put it into a module to use others"
-        return f"{path} is known in this Python only, {remedy}"
-    room = shared_memory() if shared else None
-    if room is not None and needed > room:
-        sizes = f"{needed / 1e6:.0f} MB of data, and /dev/shm has room for {room / 1e6:.0f} MB"
-        return f"workers would share {sizes}, so the study runs in this process; give it more (docker: --shm-size)"
+    path = cannot_travel(runs)
+    if path:
+        return _known_here_only(path)
+    room = shared_memory()
+    if room is not None and shared_bytes > room:
+        sizes = f"{shared_bytes / 1e6:.0f} MB of data, and /dev/shm has {room / 1e6:.0f} MB left"
+        remedy = "so the study runs in this process; give it more (docker: --shm-size)"
+        return f"workers would share {sizes}, {remedy}"
     return None
 
 
-def _measured(plan: Plan, runs: tuple[Named, ...], estimator: Estimator) -> Plan:
-    """Worker processes where they pay: what they save must be twice what it takes to start them."""
-    total, largest = (
-        sum(block.seconds for block in plan.blocks),
-        max((block.bytes for block in plan.blocks), default=0),
-    )
-    free = free_memory("cpu")
-    fit = cores() if free is None else int(SHARE * free) // (PROCESS + largest)
-    count = min(cores(), len(plan.blocks), max(fit, 1))
-    about = f"about {duration(max(total, 1))} of work on one core"
-    if count < 2:
-        return replace(plan, why=f"{about}, and nothing to divide or no room to do it")
-    if total * (1 - 1 / count) < 2 * START:
-        return replace(
-            plan,
-            why=f"{about}, too little to pay for starting processes; --workers N starts them anyway",
-        )
-    if own := guests_of(runs):
-        return replace(
-            plan, why=f"{about}, with code of your own ({own[0]}); --workers N spreads it"
-        )
-    needed = sum(size_of(data) for data in estimator.datasets.values())
-    if reason := _stuck(runs, needed, shared=True):
-        return replace(plan, why=reason)
-    here = f"{duration(total / count)} here; --workers 1 keeps it in this process"
-    return replace(plan, workers=count, why=f"{about}, {here}")
+def _known_here_only(path: str) -> str:
+    remedy = "so the study runs in this process; put it into a module to use others"
+    return f"{path} is known in this Python only, {remedy}"
+
+
+def _side_by_side(plan: Plan, costs: Sequence[RunCost]) -> Plan:
+    """Clients side by side on the cores that workers leave, if their steps are long enough.
+
+    Every client is computed by one thread, so the number of cores changes nothing but the time.
+    """
+    if plan.on or not costs:
+        return plan
+    spare = cores() // max(plan.workers or 1, 1)
+    shortest = min(cost.step_seconds for cost in costs)
+    if spare < 2 or shortest < WORTHWHILE:
+        return plan
+    fewest_rows = min(cost.rows for cost in costs)
+    return replace(plan, beside=max(1, min(spare, fewest_rows)))

@@ -1,6 +1,7 @@
-"""A block of runs, played from its start or its checkpoint to its end: the same wherever it happens.
+"""Plays a block of runs from its start or its checkpoint to its end, the same way everywhere.
 
-What comes of it is a stream of messages made of plain values and bytes, which can go through a pipe or a cluster.
+It gives a stream of messages made of plain values and bytes, which can go through a pipe or a
+cluster.
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ from tacit.core.errors import TacitError
 from tacit.core.own_code import own_code
 from tacit.data.dataset import Dataset
 from tacit.data.partition import Partition
+from tacit.execution.plan import Plan
+from tacit.execution.source_keys import source_key, source_keys
 from tacit.records import checkpoint
 from tacit.records.messages import BlockEnded, BlockSaved, Message, ModelTrained, RoundPlayed
 from tacit.simulation.engine import Engine, find_engine
 from tacit.study.guests import Named, guests_of
 from tacit.study.tested_clients import tested_clients
-from tacit.study.texts import plain
 
 SPARING = 10  # times as long as a checkpoint takes passes before the next one
 
 
 @dataclass(frozen=True)
 class Task:
-    """A block as whoever plays it gets it."""
+    """A block of runs for whoever plays it."""
 
     index: int
     runs: tuple[Named, ...]
@@ -38,13 +40,9 @@ class Task:
     device: str = "cpu"
     exact: bool = False  # on a GPU, no TF32
     beside: int = 1  # clients that train side by side on a CPU
-    saved: bytes | None = None  # where to go on
-    partitions: Mapping[str, Partition] | None = (
-        None  # divisions of the data that are known, by `division_key`
-    )
-    memories: Path | None = (
-        None  # a folder for clients' memories, if checkpoints are written as soon as they are made
-    )
+    saved: bytes | None = None  # the checkpoint to go on from
+    partitions: Mapping[str, Partition] | None = None  # by `division_key`, where they are known
+    memories: Path | None = None  # a folder for clients' memories, if checkpoints are written here
 
     @property
     def ids(self) -> list[str]:
@@ -54,20 +52,27 @@ class Task:
 
 @dataclass(frozen=True)
 class Failed:
-    """Why a worker could not go on: the error's class, if it is one of ours, and its text."""
+    """Why a worker could not go on: an error in plain values.
+
+    `kind` is the error's class if it is one of tacit's.
+    """
 
     kind: type[TacitError] | None
     text: str
+    parameters: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, error: Exception) -> Failed:
         if isinstance(error, TacitError):
-            return cls(type(error), str(error))
-        return cls(None, f"in a worker:\n{''.join(traceback.format_exception(error))}")
+            return cls(type(error), str(error), error.parameters)
+        trace = "".join(traceback.format_exception(error))
+        return cls(None, f"in a worker:\n{trace}")
 
     def error(self) -> Exception:
-        """The same for whoever gave the work."""
-        return (self.kind or RuntimeError)(self.text)
+        """The error again, in the process that gave the work."""
+        if self.kind is None:
+            return RuntimeError(self.text)
+        return self.kind(self.text, parameters=self.parameters)
 
 
 def play_block(
@@ -76,69 +81,95 @@ def play_block(
     """Plays a block to its end or, once `stopping` says so, to the end of a round."""
     guests = guests_of(task.runs)
     with own_code(guests):
-        simulation = _restored(task, datasets)
+        simulation = _resumed(task, datasets)
     due = time.monotonic() + task.every
     while simulation.going:
         with own_code(guests):
             for record, seconds in simulation.play_round():
                 yield RoundPlayed(record, seconds)
         stop = stopping()
-        if simulation.going and (stop or time.monotonic() > due):
+        if not simulation.going:
+            break
+        if stop or time.monotonic() > due:
             start = time.monotonic()
             yield _saved(task, simulation)
             simulation.checkpointed()
-            due = time.monotonic() + max(task.every, SPARING * (time.monotonic() - start))
-        if stop and simulation.going:
+            took = time.monotonic() - start
+            due = time.monotonic() + max(task.every, SPARING * took)
+        if stop:
             return
     yield from _conclude(task, simulation)
 
 
 def packed(tasks: Sequence[Task], datasets: Mapping[str, Dataset]) -> dict[str, Dataset]:
-    """The data that these blocks need elsewhere; of a table's own rows, only those that are public data."""
+    """The data that these blocks need elsewhere.
+
+    The original table of a data set goes along only where its rows are public data.
+    """
     runs = [run for task in tasks for _, run in task.runs]
-    public = {str(plain(run.public)) for run in runs if run.public is not None}
-    keys = dict.fromkeys([*(str(plain(run.dataset)) for run in runs), *public])
-    return {
-        key: datasets[key] if key in public else replace(datasets[key], frame=None) for key in keys
-    }
+    public = {source_key(run.public) for run in runs if run.public is not None}
+    needed = {}
+    for key in source_keys(runs):
+        data = datasets[key]
+        needed[key] = data if key in public else replace(data, frame=None)
+    return needed
 
 
-def _restored(task: Task, datasets: Mapping[str, Dataset]) -> Engine:
-    first = task.runs[0][1]
-    data = datasets[str(plain(first.dataset))]
-    options: Any = {"device": task.device, "at_once": task.at_once, "folder": task.memories}
-    options |= {"tf32": not task.exact, "side_by_side": task.beside}
-    options |= {"partitions": task.partitions}
-    public = None if first.public is None else datasets[str(plain(first.public))]
-    simulation = find_engine(first.engine)(task.runs, data, public, **options)
-    known = checkpoint.decode(task.saved)["runs"] if task.saved else {}
-    for state in simulation.states:
-        if state.id in known:
-            state.restore(known[state.id])
+def smallest_first(tasks: Sequence[Task], plan: Plan) -> list[Task]:
+    """The tasks in the order of their steps; `pop` takes the largest."""
+    steps = {block.index: block.steps for block in plan.blocks}
+    return sorted(tasks, key=lambda task: steps[task.index])
+
+
+def _resumed(task: Task, datasets: Mapping[str, Dataset]) -> Engine:
+    """The engine that plays the block, at its start or at its checkpoint."""
+    _, first = task.runs[0]
+    data = datasets[source_key(first.dataset)]
+    public = None if first.public is None else datasets[source_key(first.public)]
+    simulation = find_engine(first.engine)(
+        task.runs,
+        data,
+        public,
+        device=task.device,
+        at_once=task.at_once,
+        folder=task.memories,
+        tf32=not task.exact,
+        side_by_side=task.beside,
+        partitions=task.partitions,
+    )
+    if task.saved:
+        saved = checkpoint.decode(task.saved)["runs"]
+        for state in simulation.states:
+            if state.id in saved:
+                state.restore(saved[state.id])
     return simulation
 
 
 def _saved(task: Task, simulation: Engine) -> BlockSaved:
-    states = dict(
-        zip(
-            [state.id for state in simulation.states],
-            simulation.saved(whole=task.memories is None),
-            strict=True,
-        )
-    )
-    rounds = {state.id: state.round for state in simulation.states}
+    """A checkpoint; it is whole where the clients' memories are not on disk."""
+    saved = simulation.saved(whole=task.memories is None)
+    states = {}
+    rounds = {}
+    for state, values in zip(simulation.states, saved, strict=True):
+        states[state.id] = values
+        rounds[state.id] = state.round
     return BlockSaved(rounds, checkpoint.block_state(task.key, states, done=False))
 
 
 def _conclude(task: Task, simulation: Engine) -> Iterator[Message]:
+    """The models of all runs, and the end of the block."""
     for state in simulation.states:
         yield ModelTrained(state.id, None, _model(simulation, state))
-        tested = tested_clients(state.run, state.run.participants(state.round - 1))
-        for client in tested if state.run.keeps_client_models else ():
-            yield ModelTrained(state.id, client, _model(simulation, state, client))
-    ended = {state.id: (state.round, state.status) for state in simulation.states}
-    brief = {id: {"round": round, "status": status} for id, (round, status) in ended.items()}
-    yield BlockEnded(ended, checkpoint.block_state(task.key, brief, done=True))
+        if state.run.keeps_client_models:
+            last_round = state.run.participants(state.round - 1)
+            for client in tested_clients(state.run, last_round):
+                yield ModelTrained(state.id, client, _model(simulation, state, client))
+    ends = {}
+    brief = {}
+    for state in simulation.states:
+        ends[state.id] = (state.round, state.status)
+        brief[state.id] = {"round": state.round, "status": state.status}
+    yield BlockEnded(ends, checkpoint.block_state(task.key, brief, done=True))
     simulation.discard()
 
 

@@ -1,7 +1,8 @@
-"""Blocks in worker processes of this machine, one per core or per GPU, handed out as workers get free.
+"""Blocks in worker processes of this machine, one per core or per GPU.
 
-Workers are spawned, never forked, since torch's threads and CUDA do not survive a fork. Each has a pipe of its own, so
-that one that is killed can neither hold a lock nor spoil another's messages.
+Workers get the next block as soon as they are free. They are spawned, never forked, since torch's
+threads and CUDA do not survive a fork. Each has a pipe of its own, so that one that is killed can
+neither hold a lock nor spoil another's messages.
 """
 
 from __future__ import annotations
@@ -23,26 +24,27 @@ from tacit.core.own_code import own_code
 from tacit.data.dataset import Dataset
 from tacit.execution.devices import computing_with
 from tacit.execution.plan import Plan
-from tacit.execution.play import Failed, Task, packed, play_block
+from tacit.execution.play import Failed, Task, packed, play_block, smallest_first
 from tacit.records.messages import BlockEnded, Message
 from tacit.records.recorder import Recorder
 from tacit.training.allocator import keep_freed_memory
 
 PATIENCE = 5.0  # seconds that workers have to end their round when the study is stopped
-GONE = (
-    EOFError,
-    OSError,
-)  # what the pipe of a process that has died raises, perhaps in the middle of a message
-ORPHANED = (EOFError, BrokenPipeError, ConnectionResetError)  # what a worker's raises
+
+# What a pipe raises when the process at its other end has died, perhaps in the middle of a message:
+GONE = (EOFError, OSError)  # in this process
+ORPHANED = (EOFError, BrokenPipeError, ConnectionResetError)  # in a worker
 
 
 @dataclass(eq=False)
 class ProcessWorker:
+    """A worker process as this process sees it."""
+
     process: Any
     pipe: Connection
     device: str
     task: Task | None = None
-    torn: bool = False  # whether a message was read in part, so that no more can be
+    torn: bool = False  # whether a message was read in part, so that no more can be read
 
     def hear(self) -> Any:
         """Its next message."""
@@ -55,7 +57,7 @@ class ProcessWorker:
 def play(
     plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], recorder: Recorder
 ) -> None:
-    """Plays all blocks; when interrupted, records what workers have done up to the end of their round."""
+    """Plays all blocks. After an interrupt, workers end their round, which is recorded."""
     pool = ProcessPool(plan, tasks, datasets, recorder)
     try:
         pool.play()
@@ -72,34 +74,38 @@ class ProcessPool:
     def __init__(
         self, plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], recorder: Recorder
     ) -> None:
-        self.plan, self.recorder = plan, recorder
-        steps = {block.index: block.steps for block in plan.blocks}
-        self.waiting = sorted(
-            tasks, key=lambda task: steps[task.index]
-        )  # the largest is taken first, from the end
+        self.plan = plan
+        self.recorder = recorder
+        self.waiting = smallest_first(tasks, plan)  # workers take from the end
         self.datasets = {key: shared(data) for key, data in packed(tasks, datasets).items()}
         self.workers: list[ProcessWorker] = []
 
     def play(self) -> None:
-        for k in range(self.plan.workers or 1):
-            self._start(self.plan.devices[k % len(self.plan.devices)])
-        while self.waiting or any(worker.task for worker in self.workers):
+        """Starts the workers, and listens to them until all blocks have ended."""
+        devices = self.plan.devices
+        for number in range(self.plan.workers or 1):
+            self._start(devices[number % len(devices)])
+        while self.waiting or self._busy():
             for worker in self._ready(None):
                 self._listen(worker)
 
     def wind_up(self) -> None:
-        """Asks workers to stop after their round, and hears them out."""
+        """Asks workers to stop after their round, and records what they still send."""
         self.waiting.clear()
         for worker in self.workers:
-            worker.task = None if worker.torn else worker.task
+            if worker.torn:
+                worker.task = None
             with suppress(*GONE):
                 worker.pipe.send(None)
         end = time.monotonic() + PATIENCE
-        while any(worker.task for worker in self.workers) and (left := end - time.monotonic()) > 0:
+        left = PATIENCE
+        while self._busy() and left > 0:
             for worker in self._ready(left):
                 self._hear_out(worker)
+            left = end - time.monotonic()
 
     def end(self) -> None:
+        """Ends all workers, by force if need be."""
         for worker in self.workers:
             worker.pipe.close()
             worker.process.terminate()
@@ -108,15 +114,22 @@ class ProcessPool:
             if worker.process.is_alive():
                 worker.process.kill()
 
+    def _busy(self) -> bool:
+        return any(worker.task for worker in self.workers)
+
     def _ready(self, seconds: float | None) -> list[ProcessWorker]:
-        found = set(wait([worker.pipe for worker in self.workers if not worker.torn], seconds))
-        return [worker for worker in self.workers if worker.pipe in found]
+        """The workers that have sent something, after at most so many seconds."""
+        pipes = [worker.pipe for worker in self.workers if not worker.torn]
+        ready = set(wait(pipes, seconds))
+        return [worker for worker in self.workers if worker.pipe in ready]
 
     def _hear_out(self, worker: ProcessWorker) -> None:
+        """Records a message of a worker that was asked to stop."""
         try:
             message = worker.hear()
         except GONE:
-            message, worker.task = None, None
+            message = None
+            worker.task = None
             self.workers.remove(worker)
         if isinstance(message, Message) and worker.task:
             self.recorder.take(worker.task.index, message)
@@ -124,6 +137,7 @@ class ProcessPool:
             worker.task = None
 
     def _listen(self, worker: ProcessWorker) -> None:
+        """Does what the worker's next message asks for."""
         try:
             message = worker.hear()
         except GONE:
@@ -140,13 +154,15 @@ class ProcessPool:
             self.recorder.take(task.index, message)
 
     def _hand_out(self, worker: ProcessWorker) -> None:
-        """The next block, from where it was left; a worker that gets none waits for the others' failure."""
+        """Gives the next block, from its checkpoint.
+
+        A worker that gets none stays, in case another one dies and leaves its block.
+        """
         if not self.waiting:
             return
         worker.task = self.waiting.pop()
-        task = replace(
-            worker.task, device=worker.device, saved=self.recorder.saved(worker.task.index)
-        )
+        saved = self.recorder.saved(worker.task.index)
+        task = replace(worker.task, device=worker.device, saved=saved)
         with suppress(*GONE):  # a worker that has just died is noticed by its pipe
             worker.pipe.send(task)
 
@@ -155,19 +171,18 @@ class ProcessPool:
         worker.process.join(PATIENCE)
         worker.pipe.close()
         self.workers.remove(worker)
-        why = _cause(worker.process.exitcode)
         if worker.task:
             self.waiting.append(worker.task)
         if self.waiting:
-            self.recorder.retry(self.waiting[-1].index, self.waiting[-1].ids, why)
+            task = self.waiting[-1]
+            self.recorder.retry(task.index, task.ids, _cause(worker.process.exitcode))
             self._start(worker.device)
 
     def _start(self, device: str) -> None:
         context = torch.multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(
-            target=work, args=(theirs, self.datasets, self.plan.threads), daemon=True
-        )
+        arguments = (theirs, self.datasets, self.plan.threads)
+        process = context.Process(target=work, args=arguments, daemon=True)
         with _no_main():
             process.start()
         theirs.close()  # so that the end of the process is the end of the pipe
@@ -175,22 +190,29 @@ class ProcessPool:
 
 
 def work(pipe: Connection, datasets: Mapping[str, Dataset], threads: int | None) -> None:
-    """A worker's life: ask for a block, play it, tell what comes of it."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole group; the parent says what to do
+    """A worker's life: ask for a block, play it, send what comes of it."""
+    # Ctrl-C reaches the whole group of processes; the parent says what to do.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     keep_freed_memory()
     with suppress(*ORPHANED), computing_with(threads):  # a parent that has gone needs nothing more
         try:
-            pipe.send(None)
-            while (task := _receive(pipe)) is not None:
-                for message in play_block(task, datasets, stopping=pipe.poll):
-                    pipe.send(message)
-                pipe.send(None)
+            _play_blocks(pipe, datasets)
         except ORPHANED:
             raise
         except Exception as error:
             pipe.send(Failed.of(error))
+
+
+def _play_blocks(pipe: Connection, datasets: Mapping[str, Dataset]) -> None:
+    """Plays block after block, until there is none; None asks for the next one."""
+    pipe.send(None)
+    while True:
+        task = _receive(pipe)
+        if task is None:
+            return
+        for message in play_block(task, datasets, stopping=pipe.poll):
+            pipe.send(message)
+        pipe.send(None)
 
 
 def _receive(pipe: Connection) -> Any:
@@ -208,7 +230,7 @@ def shared(data: Dataset) -> Dataset:
 
 @contextmanager
 def _no_main() -> Iterator[None]:
-    """A worker needs nothing of the script that called us, and importing it again would run all of it."""
+    """Hides the script that called us from a worker, which would import and so run all of it."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -218,8 +240,7 @@ def _no_main() -> Iterator[None]:
 
 
 def _cause(code: int | None) -> str:
-    if code is not None and code < 0:
-        return f"a worker process was killed by signal {-code}" + (
-            " (out of memory?)" if code == -9 else ""
-        )
-    return f"a worker process ended by itself with code {code}"
+    if code is None or code >= 0:
+        return f"a worker process ended by itself with code {code}"
+    hint = " (out of memory?)" if code == -9 else ""
+    return f"a worker process was killed by signal {-code}{hint}"

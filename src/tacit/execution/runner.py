@@ -1,10 +1,13 @@
-"""Runs a study into a folder, and resumes one that was stopped: same seed, same bits, wherever its runs are played."""
+"""Runs a study into a folder, and resumes one that was stopped.
+
+The same seed gives the same bits, wherever the runs are played.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +16,9 @@ from tacit.core.errors import StudyError
 from tacit.core.events import OnEvent, StudyStarted, Warned, ignore
 from tacit.data.dataset import Dataset
 from tacit.execution.estimates import Estimator
-from tacit.execution.plan import Plan
-from tacit.execution.planner import Placement, make_plan
+from tacit.execution.placement import Placement
+from tacit.execution.plan import Block, Plan
+from tacit.execution.planner import make_plan
 from tacit.execution.play import Task
 from tacit.records import folder as folders
 from tacit.records.checkpoint import Checkpoints
@@ -28,23 +32,22 @@ from tacit.study.run_names import encoding_files, label_runs, row_names, run_ids
 from tacit.study.study import Study, describe
 from tacit.study.study_data import StudyData, load_data
 
-CHECKPOINT_SECONDS = (
-    1.0  # between two checkpoints of a study; what is lost by a crash is computed again
-)
+# Seconds between two checkpoints of a study; what a crash loses is computed again.
+CHECKPOINT_SECONDS = 1.0
 
 
 def plan_study(study: Study, placement: Placement, *, data: str | None = None) -> Plan:
     """What `run_study` would do."""
-    return _plan(_named(study), placement, load_data(study, data, ignore))
+    loaded = load_data(study, data, ignore)
+    return _plan(_named(study), placement, loaded)
 
 
 def plan_rest(folder: Path, placement: Placement, *, data: str | None = None) -> Plan:
     """What `resume_study` would do."""
     study = _read(folder)
     loaded = load_data(study, data, ignore)
-    return _plan(
-        _named(study), placement, loaded, Checkpoints(folder, _key(study, loaded.datasets)).ended
-    )
+    checkpoints = Checkpoints(folder, _key(study, loaded.datasets))
+    return _plan(_named(study), placement, loaded, checkpoints.ended)
 
 
 def run_study(
@@ -57,15 +60,12 @@ def run_study(
 ) -> None:
     """Runs every point of the grid into the folder, which must be new or empty."""
     folders.check_empty(folder)
-    loaded = load_data(
-        study, data, on_event
-    )  # what makes no sense is found before anything is written
+    loaded = load_data(study, data, on_event)  # refuses nonsense before anything is written
+    portraits = [division.portrait.to_dict() for division in loaded.divisions]
     new = folders.make(folder)
     with folders.locked(folder), folders.undone(folder, new):
         folders.write_text(folder / "study.yaml", study.to_yaml())
-        folders.write_text(
-            folder / "splits.json", json.dumps([one.portrait.to_dict() for one in loaded.divisions])
-        )
+        folders.write_text(folder / "splits.json", json.dumps(portraits))
         _play(study, loaded, folder, placement, on_event)
 
 
@@ -85,45 +85,70 @@ def _read(folder: Path) -> Study:
     try:
         return Study.from_file(folder / "study.yaml")
     except StudyError as error:
-        raise StudyError(f"cannot resume {folder}: {error}") from error.__cause__
+        text = f"cannot resume {folder}: {error}"
+        raise StudyError(text, parameters=error.parameters) from error.__cause__
 
 
 def _play(
     study: Study, loaded: StudyData, folder: Path, placement: Placement, on_event: OnEvent
 ) -> None:
-    named, labels, key = _named(study), label_runs(study.runs()), _key(study, loaded.datasets)
+    """Plays what is left of the study, and records it."""
+    named = _named(study)
+    key = _key(study, loaded.datasets)
     checkpoints = Checkpoints(folder, key)
     plan = _plan(named, placement, loaded, checkpoints.ended)
     _note_environment(folder, plan)
-    folders.write_text(
-        folder / "runs.json", json.dumps(dict(zip(run_ids(labels), labels, strict=True)), indent=1)
-    )
+    _write_labels(study, folder)
     _write_encodings([run for _, run in named], loaded.datasets, folder)
-    recorder = Recorder(folder, {id: run.rounds for id, run in named}, checkpoints, on_event)
+    rounds = {id: run.rounds for id, run in named}
+    recorder = Recorder(folder, rounds, checkpoints, on_event)
     checkpoints.arrange((block.index, block.runs) for block in plan.blocks)
-    for text in [*cautions([run for _, run in named]), *([plan.caution] if plan.caution else [])]:
-        on_event(Warned(text))
+    _warn(named, plan, on_event)
     on_event(_start(study, named, folder, recorder.done))
     complete = False
     try:
         if plan.blocks:
             tasks = _tasks(plan, named, key, exact=placement.exact)
-            if not (plan.on or plan.workers):
-                tasks = [replace(task, partitions=loaded.partitions) for task in tasks]
-            _execute(plan, tasks, loaded.datasets, recorder)
+            _execute(plan, tasks, loaded, recorder)
         complete = True
     finally:
         recorder.close(complete=complete)
 
 
 def _note_environment(folder: Path, plan: Plan) -> None:
-    """Where the study runs, if anything of it is left to run."""
+    """Notes where the study runs, unless nothing of it is left to run."""
     if not plan.blocks and read_environment(folder):
         return
-    place = "a Ray cluster" if plan.on else plan.place.partition(",")[0]
-    here = plan.on is None
-    about: dict[str, Any] = {"threads": plan.threads, "side_by_side": plan.beside, "here": here}
-    note_environment(folder, devices=plan.devices, place=place, **about)
+    location = "a Ray cluster" if plan.on else plan.place.partition(",")[0]
+    note_environment(
+        folder,
+        devices=plan.devices,
+        place=location,
+        threads=plan.threads,
+        side_by_side=plan.beside,
+        here=plan.on is None,
+    )
+
+
+def _write_labels(study: Study, folder: Path) -> None:
+    """Writes what tells the runs apart, by their ids."""
+    labels = label_runs(study.runs())
+    by_id = dict(zip(run_ids(labels), labels, strict=True))
+    folders.write_text(folder / "runs.json", json.dumps(by_id, indent=1))
+
+
+def _write_encodings(runs: list[Run], datasets: dict[str, Dataset], folder: Path) -> None:
+    for source, file in encoding_files(runs).items():
+        encoding = datasets[source].encoding
+        if encoding:
+            encoding.save(folder / file)
+
+
+def _warn(named: Sequence[Named], plan: Plan, on_event: OnEvent) -> None:
+    for text in cautions([run for _, run in named]):
+        on_event(Warned(text))
+    if plan.caution:
+        on_event(Warned(plan.caution))
 
 
 def _start(study: Study, named: Sequence[Named], folder: Path, done: int) -> StudyStarted:
@@ -139,69 +164,74 @@ def _start(study: Study, named: Sequence[Named], folder: Path, done: int) -> Stu
     )
 
 
-def _execute(
-    plan: Plan, tasks: list[Task], datasets: dict[str, Dataset], recorder: Recorder
-) -> None:
-    """Plays the blocks where the plan says; what is not needed there is not imported."""
+def _execute(plan: Plan, tasks: list[Task], loaded: StudyData, recorder: Recorder) -> None:
+    """Plays the blocks where the plan says; modules that are not needed there are not imported."""
     if plan.on:
         from tacit.execution.ray import play
     elif plan.workers:
         from tacit.execution.processes import play
     else:
         from tacit.execution.here import play
-    play(plan, tasks, datasets, recorder)
+
+        tasks = [replace(task, partitions=loaded.partitions) for task in tasks]
+    play(plan, tasks, loaded.datasets, recorder)
 
 
 def _plan(
     named: Sequence[Named],
     placement: Placement,
     loaded: StudyData,
-    done: Sequence[str] | dict[str, Any] = (),
+    done: Collection[str] = (),
 ) -> Plan:
-    return make_plan(named, placement, Estimator(loaded.datasets, loaded.partitions), tuple(done))
+    estimator = Estimator(loaded.datasets, loaded.partitions)
+    return make_plan(named, placement, estimator, done)
 
 
 def _tasks(plan: Plan, named: Sequence[Named], key: str, *, exact: bool) -> list[Task]:
-    """The blocks as those who play them get them; the more of these, the more seldom each one is saved."""
-    runs, every = dict(named), CHECKPOINT_SECONDS * (plan.workers or 1)
-    return [
-        Task(
+    """The blocks for those who play them.
+
+    The more workers there are, the less often each one saves its block.
+    """
+    runs = dict(named)
+    every = CHECKPOINT_SECONDS * (plan.workers or 1)
+    tasks = []
+    for block in plan.blocks:
+        task = Task(
             index=block.index,
             runs=tuple((id, runs[id]) for id in block.runs),
             key=key,
-            at_once=block.at_once
-            if plan.devices != ("cpu",) and block.at_once < block.rows
-            else None,
+            at_once=_limit(plan, block),
             every=every,
             device=plan.devices[0],
             exact=exact,
             beside=plan.beside,
         )
-        for block in plan.blocks
-    ]
+        tasks.append(task)
+    return tasks
+
+
+def _limit(plan: Plan, block: Block) -> int | None:
+    """How many rows a GPU trains at once, if its memory does not suffice for all."""
+    on_gpu = plan.devices != ("cpu",)
+    return block.at_once if on_gpu and block.at_once < block.rows else None
 
 
 def _named(study: Study) -> list[Named]:
     runs = study.runs()
-    return list(zip(run_ids(label_runs(runs)), runs, strict=True))
+    ids = run_ids(label_runs(runs))
+    return list(zip(ids, runs, strict=True))
 
 
 def _key(study: Study, datasets: dict[str, Dataset]) -> str:
-    """Tells this study on these data from any other."""
-    shown = json.dumps([study.to_dict(), [data.fingerprint() for data in datasets.values()]])
-    return hashlib.sha256(shown.encode()).hexdigest()
-
-
-def _write_encodings(runs: list[Run], datasets: dict[str, Dataset], folder: Path) -> None:
-    for source, file in encoding_files(runs).items():
-        if encoding := datasets[source].encoding:
-            encoding.save(folder / file)
+    """A hash that tells this study on these data from any other."""
+    fingerprints = [data.fingerprint() for data in datasets.values()]
+    text = json.dumps([study.to_dict(), fingerprints])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _grid(labels: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
-    """Where each run's result goes in the comparison: its row and its column."""
-    column = table_columns(labels)
-    placement = [
-        (row, str(label[column])) for row, label in zip(row_names(labels), labels, strict=True)
-    ]
-    return dict(zip(run_ids(labels), placement, strict=True))
+    """Each run's row and column in the comparison."""
+    setting = table_columns(labels)
+    columns = [str(label[setting]) for label in labels]
+    cells = zip(row_names(labels), columns, strict=True)
+    return dict(zip(run_ids(labels), cells, strict=True))

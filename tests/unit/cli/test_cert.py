@@ -66,10 +66,8 @@ def test_a_consortium_is_made_in_three_commands(cert: Shell, tmp_path: Path) -> 
     assert found.member("alice").address == Address("alice.example", 7050)
     assert found.member("bob").address is None
     for name, member in found.members.items():
-        assert (
-            check_identity(found.ca, member.certificate, member.key, name).consortium
-            == "heart-study"
-        )
+        identity = check_identity(found.ca, member.certificate, member.key, name)
+        assert identity.consortium == "heart-study"
 
 
 def test_a_key_made_by_its_party_is_not_handed_over(cert: Shell, tmp_path: Path) -> None:
@@ -81,9 +79,8 @@ def test_a_key_made_by_its_party_is_not_handed_over(cert: Shell, tmp_path: Path)
     assert not (tmp_path / "consortium" / "carol.key").exists()
     found = Consortium.find()
     assert found.name == "consortium"
-    assert check_identity(
-        found.ca, found.member("carol").certificate, Path("at_carol/carol.key"), "carol"
-    )
+    certificate = found.member("carol").certificate
+    assert check_identity(found.ca, certificate, Path("at_carol/carol.key"), "carol")
 
 
 def test_renewing_keeps_key_address_and_the_comments_of_the_file(cert: Shell) -> None:
@@ -135,21 +132,18 @@ def test_show_tells_addresses_validity_and_fingerprints(cert: Shell) -> None:
     assert [row["party"] for row in found] == ["certificate authority", "alice", "bob", "carol"]
     assert found[1]["fingerprint"] == fingerprint
     assert found[1]["days_left"] in (364, 365)
-    assert json.loads(cert.done("show", "consortium/alice.pem", "--json"))[0]["issuer"].endswith(
-        "O=heart-study"
-    )
+    alice = json.loads(cert.done("show", "consortium/alice.pem", "--json"))[0]
+    assert alice["issuer"].endswith("O=heart-study")
     assert len(cert.done("show", "consortium/alice.pem", "consortium/ca.pem").splitlines()) == 3
     assert cert.done("show", "consortium").splitlines() == shown
 
 
-def test_machines_get_json_and_quiet_is_quiet(cert: Shell) -> None:
-    assert (
-        json.loads(cert.done("init", "heart-study", "--json"))["file"]
-        == "consortium/consortium.yaml"
-    )
-    made = json.loads(cert.done("issue", "alice", "--json"))
-    assert made["new_key"]
-    assert made["hand_over"][-1] == "consortium/alice.key"
+def test_json_output_is_json_and_quiet_is_quiet(cert: Shell) -> None:
+    made = json.loads(cert.done("init", "heart-study", "--json"))
+    assert made["file"] == "consortium/consortium.yaml"
+    issued = json.loads(cert.done("issue", "alice", "--json"))
+    assert issued["new_key"]
+    assert issued["hand_over"][-1] == "consortium/alice.key"
     assert json.loads(cert.done("request", "bob", "--json"))["request"] == "consortium/bob.csr"
     assert cert.done("issue", "bob", "-q") == cert.done("request", "dora", "-q") == ""
     assert cert.done("init", "other", "--folder", "other", "-q") == ""

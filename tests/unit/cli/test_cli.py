@@ -42,7 +42,7 @@ def test_a_study_ends_by_naming_its_report(tmp_path: Path) -> None:
     assert resolved["model"] == {"name": "linear"}
 
 
-def test_json_is_for_machines_and_quiet_is_quiet(tmp_path: Path) -> None:
+def test_json_output_is_json_and_quiet_is_quiet(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(SMALL)
     summary = json.loads(tacit("run", "s.yaml", "--json", cwd=tmp_path).stdout)
     assert [run["status"] for run in summary["runs"]] == ["finished"] * 2
@@ -55,18 +55,17 @@ def test_json_is_for_machines_and_quiet_is_quiet(tmp_path: Path) -> None:
 
 def test_a_plan_is_shown_and_nothing_is_done(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(SMALL)
-    said = tacit("run", "s.yaml", "--plan", cwd=tmp_path)
-    assert (said.returncode, said.stderr) == (0, "")
-    assert said.stdout.startswith("2 runs in 2 blocks, ")
-    found = json.loads(
-        tacit("run", "s.yaml", "--plan", "--workers", "2", "--json", cwd=tmp_path).stdout
-    )
-    assert (found["workers"], found["threads"], len(found["blocks"])) == (2, 1, 2)
+    shown = tacit("run", "s.yaml", "--plan", cwd=tmp_path)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.startswith("2 runs in 2 blocks, ")
+    assert "--" not in shown.stdout
+    shown = tacit("run", "s.yaml", "--plan", "--workers", "2", "--json", cwd=tmp_path)
+    plan = json.loads(shown.stdout)
+    assert (plan["workers"], plan["threads"], len(plan["blocks"])) == (2, 1, 2)
     assert [path.name for path in tmp_path.iterdir()] == ["s.yaml"]
     tacit("run", "s.yaml", "--out", "done", "--quiet", cwd=tmp_path)
-    assert (
-        tacit("run", "--resume", "done", "--plan", cwd=tmp_path).stdout == "nothing is left to do\n"
-    )
+    shown = tacit("run", "--resume", "done", "--plan", cwd=tmp_path)
+    assert shown.stdout == "nothing is left to do\n"
 
 
 def test_new_writes_a_study_that_runs(tmp_path: Path) -> None:
@@ -88,7 +87,9 @@ def test_the_version_is_shown(tmp_path: Path) -> None:
 
 def test_modules_beside_the_study_are_found_without_a_path(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
-        "from torch import nn\nclass Net(nn.Linear):\n    def __init__(self): super().__init__(4, 3)\n"
+        "from torch import nn\n"
+        "class Net(nn.Linear):\n"
+        "    def __init__(self): super().__init__(4, 3)\n"
     )
     (tmp_path / "s.yaml").write_text(SMALL)
     script = Path(sys.executable).with_name("tacit")
@@ -110,17 +111,10 @@ def test_a_table_in_a_pipe_is_never_cut(tmp_path: Path) -> None:
 
 
 def test_list_shows_what_the_registry_holds(tmp_path: Path) -> None:
-    found = json.loads(tacit("list", "--json", cwd=tmp_path).stdout)
-    assert {
-        "algorithms",
-        "splits",
-        "datasets",
-        "models",
-        "optimisers",
-        "combiners",
-        "selections",
-    } <= set(found)
-    assert {"name", "summary", "settings", "choices"} == set(found["algorithms"][0])
+    lists = json.loads(tacit("list", "--json", cwd=tmp_path).stdout)
+    assert {"algorithms", "splits", "datasets", "models", "optimisers"} <= set(lists)
+    assert {"combiners", "selections"} <= set(lists)
+    assert {"name", "summary", "settings", "choices"} == set(lists["algorithms"][0])
     assert tacit("list", "stages", "--quiet", cwd=tmp_path).stdout == "quantise\nsum\ntop_k\n"
     shown = tacit("list", "algorithms", cwd=tmp_path).stdout
     assert "weights=samples|uniform" in shown
@@ -130,14 +124,8 @@ def test_list_shows_what_the_registry_holds(tmp_path: Path) -> None:
 
 
 def test_a_study_without_a_file_says_that_it_is_the_built_in_one(tmp_path: Path) -> None:
-    small = (
-        "rounds=1",
-        "seed=0",
-        "algorithm=fedavg",
-        "split=iid",
-        "dataset=iris",
-        "centralised=false",
-    )
+    settings = "rounds=1 seed=0 algorithm=fedavg split=iid dataset=iris centralised=false"
+    small = settings.split()
     assert "built-in study" in tacit("run", *small, cwd=tmp_path).stderr
     assert tacit("run", *small, "--json", cwd=tmp_path).stderr == ""
 
@@ -164,10 +152,14 @@ def test_a_signal_leaves_a_run_that_can_be_resumed(
 ) -> None:
     (tmp_path / "s.yaml").write_text(SMALL)
     command = [sys.executable, "-m", "tacit", "run", "s.yaml", "rounds=100000", "--out", "long"]
-    heard = {
-        "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
-    }  # a shell's background jobs ignore it
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, **heard)  # type: ignore[call-overload]
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        # background jobs of a shell ignore SIGINT
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     history = tmp_path / "long" / "history.jsonl"
     while process.poll() is None and not (history.exists() and history.stat().st_size):
         time.sleep(0.05)

@@ -1,4 +1,7 @@
-"""Whatever the user can mend is one line that says what to do, exit code 2, and no file left behind."""
+"""What the user can fix is one line that says what to do, with exit code 2.
+
+No file is left behind.
+"""
 
 from __future__ import annotations
 
@@ -56,21 +59,29 @@ COMMANDS = [
     (["run", "nowhere.yaml"], "No such file or directory; tacit new writes one"),
     (["run", "s.yaml", "--data", "s.yaml"], "s.yaml is a file; --data names the folder"),
     (["run", "s.yaml", "--data", "nowhere"], "the data folder nowhere does not exist"),
-    (["run", "s.yaml", "--device", "gpu"], "device: expected cpu or cuda, got 'gpu'"),
+    (["run", "s.yaml", "--device", "gpu"], "device: expected cpu or cuda, got 'gpu' (--device)"),
     (["run", "s.yaml", "--device", "cuda:x"], "device: expected cpu or cuda"),
     (["run", "s.yaml", "--out", "s.yaml"], "s.yaml is a file; name a folder"),
     (["run", "s.yaml", "--out", "."], ". is not empty; resume the study in it"),
     (["run", "s.yaml", "--out", "/proc/x"], "cannot make the folder /proc/x"),
     (["run", "s.yaml", "--device", "cpu:foo"], "device: expected cpu or cuda"),
     (["run", "s.yaml", "--device", "cpu,cpu"], "to spread work over cores, use workers"),
-    (["run", "s.yaml", "--workers", "0"], "workers: expected a whole number of 1 or more, got 0"),
-    (["run", "s.yaml", "--threads", "0"], "threads: expected a whole number of 1 or more, got 0"),
+    (
+        ["run", "s.yaml", "--workers", "0"],
+        "workers: expected a whole number of 1 or more, got 0 (--workers)",
+    ),
+    (
+        ["run", "s.yaml", "--threads", "0"],
+        "threads: expected a whole number of 1 or more, got 0 (--threads)",
+    ),
     (
         ["run", "s.yaml", "dataset=mnist", "--data", "nowhere"],
         "the data folder nowhere does not exist",
     ),
     (["run", "--resume", "nowhere"], "holds no study to resume"),
     (["run", "s.yaml", "--resume", "x"], "--resume goes on with the study as it was"),
+    (["run", "s.yaml", "--on", "nonsense"], "got 'nonsense' (--on)"),
+    (["run", "s.yaml", "device=cuda"], "not a setting of the study: write --device cuda"),
 ]
 SETTINGS = [
     ("rounds=", "rounds: expected a whole number, got nothing (null)"),
@@ -334,9 +345,9 @@ def test_a_bug_of_ours_stays_a_traceback(folder: Path, monkeypatch: pytest.Monke
     ("call", "line"),
     [
         (
-            lambda: tacit.run(None),
+            lambda: tacit.run(None),  # type: ignore[arg-type]
             "expected a study, its file or a dict of its settings, got nothing",
-        ),  # type: ignore[arg-type]
+        ),
         (lambda: tacit.run({5: "x"}), "a study has no setting '5'"),  # type: ignore[dict-item]
         (lambda: tacit.run({"rounds": 1}, ""), "expected a folder's name for the results"),
         (lambda: tacit.run({"rounds": 1}, device=None), "device: expected cpu or cuda"),  # type: ignore[arg-type]
@@ -387,9 +398,8 @@ def test_a_study_that_another_process_runs_is_left_alone(
 ) -> None:
     fcntl = pytest.importorskip("fcntl")
     (folder / "out").mkdir()
-    monkeypatch.setattr(
-        Path, "iterdir", lambda _: iter(())
-    )  # the other one begins right after the check
+    # the other process begins right after the check for an empty folder
+    monkeypatch.setattr(Path, "iterdir", lambda _: iter(()))
     with open(folder / "out" / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(StudyError, match="is being run by another process"):

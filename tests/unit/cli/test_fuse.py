@@ -40,13 +40,13 @@ def test_networks_in_files_become_one(models: Path) -> None:
     assert (models / "m.svg").read_bytes().startswith(b"<?xml")
 
 
-def test_machines_get_the_assignment(models: Path) -> None:
+def test_json_output_holds_the_assignment(models: Path) -> None:
     options = ("--counts", "counts.csv", "class_weights=true", "--seed", "1", "--json")
     done = fuse("0.pt", "1.pt", *options, "--out", "out.pt", cwd=models)
-    found = json.loads(done.stdout)
-    assert found["models"] == ["0.pt", "1.pt"]
-    assert [len(own) for own in found["assignment"][0]] == [4, 6]
-    assert found["widths"] == [len(read_state(models / "out.pt")["0.bias"])]
+    fused = json.loads(done.stdout)
+    assert fused["models"] == ["0.pt", "1.pt"]
+    assert [len(neurons) for neurons in fused["assignment"][0]] == [4, 6]
+    assert fused["widths"] == [len(read_state(models / "out.pt")["0.bias"])]
     assert fuse("0.pt", "1.pt", "-o", "quiet.pt", "-q", cwd=models).stdout == ""
 
 

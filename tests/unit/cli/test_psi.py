@@ -71,24 +71,20 @@ def test_common_rows_are_written_aligned_and_as_they_were(folder: Path, psi: Tac
     assert lines[3].startswith("b: 3 identifiers in 3 rows; sent ")
     assert lines[4] == "b: b-tryout.csv holds its common rows, in the same order as the others'"
     assert lines[5].startswith("session ")
-    assert lines[5].endswith(
-        "s; each party has learnt which of its rows are common, and all know how many identifiers each brought"
-    )
+    learnt = "each party has learnt which of its rows are common"
+    assert lines[5].endswith(f"s; {learnt}, and all know how many identifiers each brought")
     assert len(lines) == 6
-    one, other = ((folder / f"{name}-tryout.csv").read_text().splitlines() for name in "ab")
-    assert (one[0], other[0]) == ("nin,age", "nin,income")
-    assert sorted(one[1:]) == ["007,30", "9c,52"]
-    assert sorted(other[1:]) == ["007,30", '9c,"10,5"']
-    assert [row.split(",")[0] for row in one] == [row.split(",")[0] for row in other]
+    ages = (folder / "a-tryout.csv").read_text().splitlines()
+    incomes = (folder / "b-tryout.csv").read_text().splitlines()
+    assert (ages[0], incomes[0]) == ("nin,age", "nin,income")
+    assert sorted(ages[1:]) == ["007,30", "9c,52"]
+    assert sorted(incomes[1:]) == ["007,30", '9c,"10,5"']
+    assert [row.split(",")[0] for row in ages] == [row.split(",")[0] for row in incomes]
 
 
 def test_a_folder_for_the_rows_is_made(folder: Path, psi: Tacit) -> None:
-    assert (
-        psi(
-            "--local", "a.csv", "b.csv", "c.tsv", "d.parquet", "--key", "nin", "--out", "new/one"
-        ).code
-        == 0
-    )
+    tables = ("a.csv", "b.csv", "c.tsv", "d.parquet")
+    assert psi("--local", *tables, "--key", "nin", "--out", "new/one").code == 0
     written = sorted((folder / "new" / "one").iterdir())
     assert [path.name for path in written] == [f"{name}-tryout.csv" for name in "abcd"]
     columns = [pd.read_csv(path, dtype=str)["nin"].str.lower().tolist() for path in written]
@@ -97,18 +93,20 @@ def test_a_folder_for_the_rows_is_made(folder: Path, psi: Tacit) -> None:
     assert not (folder / "a-tryout.csv").exists()
 
 
-def test_machines_get_json(folder: Path, psi: Tacit) -> None:
-    found = json.loads(psi("--local", "a.csv", "b.csv", "--key", "nin", "--json").out)
-    assert [one["party"] for one in found] == ["a", "b"]
-    assert [(one["size"], one["total"], one["missing"], one["repeated"]) for one in found] == [
-        (2, 5, 1, 1),
-        (2, 3, 0, 0),
-    ]
-    assert [one["sizes"] for one in found] == [{"a": 3, "b": 3}] * 2
-    assert [one["file"] for one in found] == ["a-tryout.csv", "b-tryout.csv"]
-    assert found[0]["session"] == found[1]["session"]
-    assert all(one["sent"] > 0 and one["received"] > 0 and one["seconds"] >= 0 for one in found)
-    assert "rows" not in found[0]
+def test_json_output_has_an_object_for_each_party(folder: Path, psi: Tacit) -> None:
+    parties = json.loads(psi("--local", "a.csv", "b.csv", "--key", "nin", "--json").out)
+    assert [party["party"] for party in parties] == ["a", "b"]
+    keys = ("size", "total", "missing", "repeated")
+    counts = [tuple(party[key] for key in keys) for party in parties]
+    assert counts == [(2, 5, 1, 1), (2, 3, 0, 0)]
+    assert [party["sizes"] for party in parties] == [{"a": 3, "b": 3}] * 2
+    assert [party["file"] for party in parties] == ["a-tryout.csv", "b-tryout.csv"]
+    assert parties[0]["session"] == parties[1]["session"]
+    for party in parties:
+        assert party["sent"] > 0
+        assert party["received"] > 0
+        assert party["seconds"] >= 0
+        assert "rows" not in party
 
 
 def test_quiet_says_nothing_and_writes(folder: Path, psi: Tacit) -> None:
@@ -123,43 +121,40 @@ def test_the_size_alone_leaves_no_files(folder: Path, psi: Tacit) -> None:
     assert done.out.startswith("a and b have 2 in common\n")
     assert "each party has learnt how many are common" in done.out
     assert content(folder) == before
-    found = json.loads(
-        psi("--local", "a.csv", "b.csv", "c.tsv", "--key", "nin", "--size-only", "--json").out
-    )
-    assert [(one["size"], one["file"]) for one in found] == [(2, None)] * 3
+    done = psi("--local", "a.csv", "b.csv", "c.tsv", "--key", "nin", "--size-only", "--json")
+    parties = json.loads(done.out)
+    assert [(party["size"], party["file"]) for party in parties] == [(2, None)] * 3
 
 
 def test_only_who_learns_gets_a_file(folder: Path, psi: Tacit) -> None:
     done = psi("--local", "a.csv", "b.csv", "c.tsv", "--key", "nin", "--learns", "b")
     assert done.out.startswith("a, b, c have 2 in common\n")
     assert "b has learnt which of its rows are common" in done.out
+    assert "b, which compared, also knows how many any of them have in common" in done.out
+    assert "and a knows how many all have in common" in done.out
     assert [path.name for path in folder.glob("*-tryout*")] == ["b-tryout.csv"]
-    found = json.loads(
-        psi("--local", "a.csv", "b.csv", "--key", "nin", "--learns", "b", "--json").out
-    )
-    assert [(one["size"], one["file"]) for one in found] == [(None, None), (2, "b-tryout.csv")]
+    done = psi("--local", "a.csv", "b.csv", "--key", "nin", "--learns", "b", "--json")
+    sizes = [(party["size"], party["file"]) for party in json.loads(done.out)]
+    assert sizes == [(None, None), (2, "b-tryout.csv")]
 
 
 def test_files_of_one_name_are_told_apart(folder: Path, psi: Tacit) -> None:
     done = psi("--local", "2023/all.csv", "2024/all.csv", "--key", "nin", "--out", "o")
     assert done.out.startswith("all-1 and all-2 have 1 in common\n")
-    assert [(folder / "o" / f"all-{place}-tryout.csv").read_text() for place in (1, 2)] == [
-        "nin\n007\n"
-    ] * 2
+    assert (folder / "o" / "all-1-tryout.csv").read_text() == "nin\n007\n"
+    assert (folder / "o" / "all-2-tryout.csv").read_text() == "nin\n007\n"
 
 
 def test_a_table_with_itself_has_all_in_common(folder: Path, psi: Tacit) -> None:
-    assert psi("--local", "a.csv", "a.csv", "--key", "nin").out.startswith(
-        "a-1 and a-2 have 3 in common\n"
-    )
+    done = psi("--local", "a.csv", "a.csv", "--key", "nin")
+    assert done.out.startswith("a-1 and a-2 have 3 in common\n")
 
 
 def test_spelling_and_other_settings_are_passed_on(psi: Tacit) -> None:
     common = ("--local", "a.csv", "c.tsv", "--key", "nin", "--size-only")
     assert psi(*common, "--case", "keep").out.startswith("a and c have 2 in common")
-    assert psi(
-        "--local", "b.csv", "c.tsv", "--key", "nin", "--size-only", "--case", "keep"
-    ).out.startswith("b and c have 1")
+    apart = ("--local", "b.csv", "c.tsv", "--key", "nin", "--size-only")
+    assert psi(*apart, "--case", "keep").out.startswith("b and c have 1")
     assert psi(*common, "--group", "thesis", "--threads", "1", "--as", "number").code == 0
     both = ("--local", "a.csv", "a.csv", "--key", "nin", "--key", "age", "--size-only")
     assert psi(*both).out.startswith("a-1 and a-2 have 4 in common")
@@ -167,9 +162,9 @@ def test_spelling_and_other_settings_are_passed_on(psi: Tacit) -> None:
 
 def test_tables_that_share_nobody_give_files_without_rows(folder: Path, psi: Tacit) -> None:
     (folder / "e.csv").write_text("nin\n")
-    assert psi("--local", "a.csv", "e.csv", "--key", "nin").out.startswith(
-        "a and e have 0 in common\n"
-    )
+    done = psi("--local", "a.csv", "e.csv", "--key", "nin")
+    assert done.out.startswith("a and e have 0 in common\n")
+    assert "are they written alike? 007 and 7 differ" in done.out
     assert (folder / "a-tryout.csv").read_text() == "nin,age\n"
     assert (folder / "e-tryout.csv").read_text() == "nin\n"
 
@@ -206,11 +201,9 @@ def test_two_parties_that_dial_each_other_get_their_rows(
     concluded: list[tacit.Intersection] = []
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(bobs_side, consortium, conclude=concluded.append)
-        options = (
-            ["--out", out]
-            if out != "alice-common.csv"
-            else ["--listen", str(Consortium.read(consortium).members["alice"].address)]
-        )
+        options = ["--out", out]
+        if out == "alice-common.csv":
+            options = ["--listen", str(Consortium.read(consortium).members["alice"].address)]
         done = psi(
             "--party", "alice", "--data", "a.csv", "--key", "nin", "--patience", "20", *options
         )
@@ -233,18 +226,8 @@ def test_who_does_not_learn_gets_no_file_over_the_network(
 ) -> None:
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(bobs_side, consortium, learns="bob")
-        done = psi(
-            "--party",
-            "alice",
-            "--data",
-            "a.csv",
-            "--key",
-            "nin",
-            "--learns",
-            "bob",
-            "--patience",
-            "20",
-        )
+        alice = ("--party", "alice", "--data", "a.csv", "--key", "nin")
+        done = psi(*alice, "--learns", "bob", "--patience", "20")
         assert other.result().size == 2
     assert done.out.startswith("alice and bob were compared; bob has learnt the result\n")
     assert "bob has learnt which of its rows are common" in done.out

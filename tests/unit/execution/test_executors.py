@@ -1,4 +1,7 @@
-"""The same study in this process, in worker processes, interrupted, killed and resumed: the same results."""
+"""A study gives the same results in this process and in worker processes.
+
+So does one that is interrupted, killed or resumed.
+"""
 
 from __future__ import annotations
 
@@ -99,10 +102,9 @@ def test_a_study_stopped_among_workers_goes_on_anywhere(whole: Path, tmp_path: P
     again = Listener()
     tacit.resume(tmp_path / "a", workers=1, on_event=again)
     assert_same_results(tmp_path / "a", whole)
+    played_again = {event.run for event in again.of(RoundFinished)}
     assert ended
-    assert not ended & {
-        event.run for event in again.of(RoundFinished)
-    }  # what has ended is not played again
+    assert not ended & played_again
     assert again.of(StudyStarted)[0].done >= 8 * len(ended)
     rounds = len(again.of(RoundFinished))
     assert rounds + again.of(StudyStarted)[0].done == 6 * 8
@@ -136,9 +138,8 @@ def test_an_error_in_a_worker_is_the_same_line(
         said.append(str(caught.value))
         assert not (tmp_path / f"run{workers}").exists()
     assert said[0] == said[1]
-    assert (
-        said[0] == "failing:Late.aggregate raised ValueError: 3 clients are too few (failing.py:6)"
-    )
+    error = "ValueError: 3 clients are too few"
+    assert said[0] == f"failing:Late.aggregate raised {error} (failing.py:6)"
     assert not multiprocessing.active_children()
 
 
@@ -201,8 +202,15 @@ def test_nothing_is_recorded_that_builds_on_a_lost_round(tmp_path: Path) -> None
 RUNS = [str(k) for k in range(6)]
 
 
-@given(st.lists(st.integers(0, 9), min_size=6, max_size=6), st.lists(st.integers(0, 2), min_size=6, max_size=6),
-       st.lists(st.integers(0, 2), min_size=6, max_size=6), st.sets(st.integers(0, 2)))  # fmt: skip
+COLOURS = st.lists(st.integers(0, 2), min_size=6, max_size=6)  # a run's block, by its colour
+
+
+@given(
+    st.lists(st.integers(0, 9), min_size=6, max_size=6),
+    COLOURS,
+    COLOURS,
+    st.sets(st.integers(0, 2)),
+)
 def test_checkpoints_survive_another_division_into_blocks(
     tmp_path_factory: pytest.TempPathFactory,
     rounds: list[int],
@@ -213,34 +221,35 @@ def test_checkpoints_survive_another_division_into_blocks(
     folder = tmp_path_factory.mktemp("checkpoints")
 
     def blocks(colours: list[int], runs: list[str]) -> dict[int, list[str]]:
-        parts = [[run for run in runs if colours[int(run)] == colour] for colour in set(colours)]
-        return {int(part[0]): part for part in parts if part}
+        by_colour: dict[int, list[str]] = {}
+        for run in runs:
+            by_colour.setdefault(colours[int(run)], []).append(run)
+        return {int(block[0]): block for block in by_colour.values()}
 
     before = Checkpoints(folder, "key")
-    for index, part in blocks(old, RUNS).items():
-        states = {
-            run: {"round": rounds[int(run)], "server": {"x": torch.ones(2) * int(run)}}
-            for run in part
-        }
+    for index, block in blocks(old, RUNS).items():
+        states = {}
+        for run in block:
+            server = {"x": torch.ones(2) * int(run)}
+            states[run] = {"round": rounds[int(run)], "server": server}
         before.write(index, block_state("key", states, done=old[index] in done))
-    found = Checkpoints(folder, "key")
-    assert found.rounds == dict(zip(RUNS, rounds, strict=True))
-    assert set(found.ended) == {run for run in RUNS if old[int(run)] in done}
-    left = [run for run in RUNS if run not in found.ended]
-    found.arrange(blocks(new, left).items())
+    read = Checkpoints(folder, "key")
+    assert read.rounds == dict(zip(RUNS, rounds, strict=True))
+    assert set(read.ended) == {run for run in RUNS if old[int(run)] in done}
+    left = [run for run in RUNS if run not in read.ended]
+    read.arrange(blocks(new, left).items())
     after = Checkpoints(folder, "key")
-    assert after.rounds == found.rounds | dict(zip(RUNS, rounds, strict=True))
-    assert after.blocks == {index: tuple(part) for index, part in blocks(new, left).items()}
-    assert after.ended.keys() == found.ended.keys()
-    assert all(
-        torch.equal(state["server"]["x"], torch.ones(2) * int(run))
-        for run, state in after.going.items()
-    )
+    assert after.rounds == read.rounds | dict(zip(RUNS, rounds, strict=True))
+    assert after.blocks == {index: tuple(block) for index, block in blocks(new, left).items()}
+    assert after.ended.keys() == read.ended.keys()
+    for run, state in after.going.items():
+        assert torch.equal(state["server"]["x"], torch.ones(2) * int(run))
 
 
 def test_a_script_without_a_guard_is_not_run_again_by_its_workers(tmp_path: Path) -> None:
+    study = {**FAST, "seed": [0, 1]}
     (tmp_path / "script.py").write_text(
-        f"import tacit\nprint('once')\ntacit.run({ {**FAST, 'seed': [0, 1]} }, 'out', workers=2)\n"
+        f"import tacit\nprint('once')\ntacit.run({study}, 'out', workers=2)\n"
     )
     done = subprocess.run(
         [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120
@@ -251,8 +260,8 @@ def test_a_script_without_a_guard_is_not_run_again_by_its_workers(tmp_path: Path
 
 def children(pid: int) -> set[int]:
     """A process's own workers, alive."""
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    lines = {int(child): Path(f"/proc/{child}/cmdline").read_text() for child in found}
+    pids = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    lines = {int(child): Path(f"/proc/{child}/cmdline").read_text() for child in pids}
     return {child for child, line in lines.items() if "spawn_main" in line}
 
 
@@ -269,7 +278,9 @@ def test_a_study_that_is_stopped_leaves_no_worker_and_can_be_resumed(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     (tmp_path / "beside.py").write_text(
-        "from torch import nn\nclass Mine(nn.Linear):\n    def __init__(self): super().__init__(4, 3)\n"
+        "from torch import nn\n"
+        "class Mine(nn.Linear):\n"
+        "    def __init__(self): super().__init__(4, 3)\n"
     )
     (tmp_path / "s.yaml").write_text(
         "dataset: iris\nmodel: beside:Mine\nrounds: 100000\nseed: [0, 1]\n"
@@ -294,21 +305,20 @@ def test_a_study_that_is_stopped_leaves_no_worker_and_can_be_resumed(
     else:
         process.send_signal(number)
     _, said = process.communicate(timeout=60)
-    assert (
-        process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
-    )
-    assert (
-        number == signal.SIGKILL
-        or said.splitlines()[-1] == "stopped; go on with: tacit run --resume long"
-    )
+    codes = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}
+    assert process.returncode == codes[number]
+    if number != signal.SIGKILL:
+        assert said.splitlines()[-1] == "stopped; go on with: tacit run --resume long"
     while any(alive(pid) for pid in workers):
         time.sleep(0.05)
     checkpoints = [
         torch.load(path, weights_only=True) for path in (folder / "checkpoints").glob("block-*.pt")
     ]
-    saved = {run: state["round"] for found in checkpoints for run, state in found["runs"].items()}
     lines = read_lines(folder / "history.jsonl")
-    assert all(0 < saved[run] <= sum(line["run"] == run for line in lines) for run in saved)
+    for checkpoint in checkpoints:
+        for run, state in checkpoint["runs"].items():
+            recorded = sum(line["run"] == run for line in lines)
+            assert 0 < state["round"] <= recorded
 
 
 def test_without_ray_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,8 @@ STUDY = {
     "algorithm": ["fedavg", {"name": "fedprox", "mu": 0.1}],
     "split": ["iid", "label_dirichlet"],
 }
-SOON = {  # a dead node is noticed after two seconds, not after fifteen; a slow one has time to answer
+# A dead node is noticed after two seconds, not after fifteen; a slow one has time to answer.
+SOON = {
     "health_check_initial_delay_ms": 500,
     "health_check_period_ms": 500,
     "health_check_timeout_ms": 20_000,
@@ -39,12 +40,10 @@ SOON = {  # a dead node is noticed after two seconds, not after fifteen; a slow 
 def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
-    made = Cluster(
-        initialize_head=True,
-        head_node_args={"num_cpus": 1, "include_dashboard": False, "_system_config": SOON},
-    )
-    yield made
-    made.shutdown()
+    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": SOON}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    yield cluster
+    cluster.shutdown()
 
 
 def test_a_study_on_ray_survives_the_death_of_a_node(
@@ -59,14 +58,11 @@ def test_a_study_on_ray_survives_the_death_of_a_node(
     def listen(event: Event) -> None:
         nonlocal alive
         events.append(event)
-        played, ended = (
-            {one.run for one in events if isinstance(one, kind)}
-            for kind in (RoundFinished, RunFinished)
-        )
+        played = {heard.run for heard in events if isinstance(heard, RoundFinished)}
+        ended = {heard.run for heard in events if isinstance(heard, RunFinished)}
         if alive and isinstance(event, RoundFinished):
-            time.sleep(
-                0.1
-            )  # no further slices are asked for meanwhile: the first worker waits for the other
+            # no further slices are asked for meanwhile: the first worker waits for the other
+            time.sleep(0.1)
         if alive and len(played - ended) > 1:  # both nodes are in the middle of a run
             alive = False
             cluster.remove_node(other, allow_graceful=False)  # SIGKILL to all its processes
@@ -75,13 +71,10 @@ def test_a_study_on_ray_survives_the_death_of_a_node(
     tacit.run(STUDY, tmp_path / "here", workers=1)
     assert_same_results(tmp_path / "ray", tmp_path / "here")
     assert not alive
-    assert [
-        one
-        for one in events
-        if isinstance(one, Warned) and "a worker of the Ray cluster was lost" in one.text
-    ]
-    assert len([one for one in events if isinstance(one, RunFinished)]) == 4
-    assert len([one for one in events if isinstance(one, RoundFinished)]) == 4 * 100
+    warnings = [event.text for event in events if isinstance(event, Warned)]
+    assert any("a worker of the Ray cluster was lost" in text for text in warnings)
+    assert len([event for event in events if isinstance(event, RunFinished)]) == 4
+    assert len([event for event in events if isinstance(event, RoundFinished)]) == 4 * 100
 
     def interrupt(event: Event) -> None:
         if isinstance(event, RunFinished):
@@ -101,6 +94,20 @@ def test_a_study_on_ray_survives_the_death_of_a_node(
     ],
 )
 def test_a_cluster_that_is_not_there_is_named(address: str, text: str, tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match=text):
+    with pytest.raises(StudyError, match=text) as caught:
         tacit.run(STUDY, tmp_path / "a", on=address)
+    assert caught.value.parameters == ("on",)
     assert not (tmp_path / "a").exists()
+
+
+def test_a_cluster_without_gpus_is_refused_even_if_workers_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tacit.execution import ray as on_ray
+
+    monkeypatch.setattr(on_ray.ray, "cluster_resources", lambda: {"CPU": 2.0})
+    plan = tacit.plan(STUDY, device="cuda", on="ray", workers=2)
+    recorder: Any = None
+    with pytest.raises(StudyError, match="has no GPU; use the device cpu") as caught:
+        on_ray.RayPool(plan, [], {}, recorder)
+    assert caught.value.parameters == ("device",)

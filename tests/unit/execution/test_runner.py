@@ -35,16 +35,10 @@ STUDY = Study(
 
 def test_a_study_leaves_its_files_and_tables(tmp_path: Path) -> None:
     results = tacit.run(STUDY, tmp_path / "a")
-    found = {path.name for path in (tmp_path / "a").iterdir()}
-    assert {
-        "study.yaml",
-        "history.jsonl",
-        "timings.jsonl",
-        "checkpoints",
-        "models",
-        "report.html",
-    } <= found
-    assert {"summary.csv", "rounds.csv", "clients.csv"} <= found
+    names = {path.name for path in (tmp_path / "a").iterdir()}
+    assert {"study.yaml", "history.jsonl", "timings.jsonl", "report.html"} <= names
+    assert {"checkpoints", "models"} <= names
+    assert {"summary.csv", "rounds.csv", "clients.csv"} <= names
     assert len(results.frame()) == 6 * 6
     assert len(results.client_frame()) == 6 * 6 * 3
     assert results.table().shape == (3, 2)
@@ -52,9 +46,8 @@ def test_a_study_leaves_its_files_and_tables(tmp_path: Path) -> None:
     accuracy = results.summary().set_index("run")["accuracy"]
     assert accuracy[results.best()] == accuracy.max()
     data = Study(**FAST).runs()[0].dataset.load()
-    hit = (
-        (results.model(results.best())(data.test_x).argmax(1) == data.test_y).float().mean().item()
-    )
+    predicted = results.model(results.best())(data.test_x).argmax(1)
+    hit = (predicted == data.test_y).float().mean().item()
     assert hit == pytest.approx(accuracy.max(), abs=1e-6)
 
 
@@ -140,9 +133,8 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path, damage: bytes | str) -> N
         path.write_bytes(damage)
     else:
         torch.save([1] if damage == "list" else {"weight": torch.zeros(1)}, path)
-    with pytest.raises(
-        TacitError, match=r"block-0\.pt cannot be read|started with another study"
-    ) as caught:
+    text = r"block-0\.pt cannot be read|started with another study"
+    with pytest.raises(TacitError, match=text) as caught:
         tacit.resume(tmp_path / "a")
     assert "\n" not in str(caught.value)
 
@@ -221,7 +213,7 @@ def test_resuming_a_finished_study_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_ten_kills_at_random_moments_lose_nothing(tmp_path: Path) -> None:
-    """One study is killed with SIGKILL again and again, resumed each time, and ends as if nothing had happened."""
+    """A study is killed with SIGKILL again and again, and resumed to the same results."""
     study = Study(
         "killed",
         dataset="digits",
@@ -239,18 +231,15 @@ def test_ten_kills_at_random_moments_lose_nothing(tmp_path: Path) -> None:
     kills = 0
     while kills < 10:
         resumed = (folder / "study.yaml").exists()
-        command = (
-            ["--resume", str(folder)]
-            if resumed
-            else [str(tmp_path / "study.yaml"), "--out", str(folder)]
-        )
+        command = [str(tmp_path / "study.yaml"), "--out", str(folder)]
+        if resumed:
+            command = ["--resume", str(folder)]
         process = subprocess.Popen(
             [sys.executable, "-m", "tacit", "run", "--quiet", *command], stderr=subprocess.PIPE
         )
         wait_for_work(folder, process, moments.uniform(0, 1.5))
-        assert process.poll() is None, (
-            f"it ended before kill {kills} of seed {seed}: {process.stderr and process.stderr.read()}"
-        )
+        ended = process.poll() is not None
+        assert not ended, f"kill {kills} of seed {seed}: {process.communicate()[1]!r}"
         process.send_signal(signal.SIGKILL)
         process.communicate()
         kills += 1
@@ -261,13 +250,14 @@ def test_ten_kills_at_random_moments_lose_nothing(tmp_path: Path) -> None:
 
 def wait_for_work(folder: Path, process: subprocess.Popen[bytes], seconds: float) -> None:
     """Until this process writes to the history, and some seconds more."""
-    path, start = folder / "timings.jsonl", time.time()
-    before = path.stat().st_mtime_ns if path.exists() else 0
-    while (
-        process.poll() is None
-        and time.time() - start < 60
-        and (path.stat().st_mtime_ns if path.exists() else 0) == before
-    ):
+    path = folder / "timings.jsonl"
+
+    def written() -> int:
+        return path.stat().st_mtime_ns if path.exists() else 0
+
+    before = written()
+    start = time.time()
+    while process.poll() is None and time.time() - start < 60 and written() == before:
         time.sleep(0.01)
     end = time.time() + seconds
     while process.poll() is None and time.time() < end:
@@ -297,9 +287,9 @@ def test_folders_that_hold_no_study_are_named(tmp_path: Path) -> None:
 
 
 def test_two_runs_in_one_second_get_two_folders(tmp_path: Path) -> None:
-    one = new_folder(STUDY.name, tmp_path)
-    one.mkdir()
-    assert new_folder(STUDY.name, tmp_path) != one
+    first = new_folder(STUDY.name, tmp_path)
+    first.mkdir()
+    assert new_folder(STUDY.name, tmp_path) != first
 
 
 def test_a_study_that_cannot_start_leaves_no_folder(

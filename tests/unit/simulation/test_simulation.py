@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tacit.core.errors import DataError, StudyError
 from tacit.core.rows import Rows
 from tacit.data.datasets import Source
-from tacit.execution.planner import group_runs
+from tacit.execution.blocks import group_runs
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.client_side import client_class
 from tacit.federated.cohort import Cohort

@@ -14,7 +14,9 @@ SOURCE = Path(__file__).parents[3] / "src"
 TRAINING = (
     "torch",
     "sklearn",
-    "tacit.execution",
+    "tacit.execution.devices",
+    "tacit.execution.planner",
+    "tacit.execution.runner",
     "tacit.federated",
     "tacit.models",
     "tacit.report",
