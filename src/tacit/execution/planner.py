@@ -24,8 +24,8 @@ from tacit.federated.client_side import client_class
 from tacit.models.model import Imported
 from tacit.models.own import OWN, recall
 from tacit.records.tally import duration
-from tacit.study.guests import Named, guests_of, parts_of
 from tacit.study.texts import plain
+from tacit.study.user_code import Named, components_of, user_code_of
 
 START = 4.0  # seconds that a worker process takes to start, about
 PROCESS = 400 << 20  # bytes that it takes before it has done anything
@@ -128,7 +128,7 @@ def _beside(plan: Plan, costs: Sequence[RunCost]) -> Plan:
 
 def cannot_travel(runs: Sequence[Named]) -> str | None:
     """The first method or model that only this process knows, if any."""
-    for part in parts_of(runs):
+    for part in components_of(runs):
         path = (
             part.path
             if isinstance(part, Imported)
@@ -296,7 +296,7 @@ def _measured(plan: Plan, runs: tuple[Named, ...], estimator: Estimator) -> Plan
             plan,
             why=f"{about}, too little to pay for starting processes; --workers N starts them anyway",
         )
-    if own := guests_of(runs):
+    if own := user_code_of(runs):
         return replace(
             plan, why=f"{about}, with code of your own ({own[0]}); --workers N spreads it"
         )

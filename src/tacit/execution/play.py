@@ -19,9 +19,9 @@ from tacit.data.partition import Partition
 from tacit.records import checkpoint
 from tacit.records.messages import BlockEnded, BlockSaved, Message, ModelTrained, RoundPlayed
 from tacit.simulation.engine import Engine, find_engine
-from tacit.study.guests import Named, guests_of
 from tacit.study.tested_clients import tested_clients
 from tacit.study.texts import plain
+from tacit.study.user_code import Named, user_code_of
 
 SPARING = 10  # times as long as a checkpoint takes passes before the next one
 
@@ -74,7 +74,7 @@ def play_block(
     task: Task, datasets: Mapping[str, Dataset], stopping: Callable[[], bool] = lambda: False
 ) -> Iterator[Message]:
     """Plays a block to its end or, once `stopping` says so, to the end of a round."""
-    guests = guests_of(task.runs)
+    guests = user_code_of(task.runs)
     with own_code(guests):
         simulation = _restored(task, datasets)
     due = time.monotonic() + task.every
