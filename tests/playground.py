@@ -20,7 +20,8 @@ from tacit.federated.algorithm import Algorithm
 from tacit.federated.client_side import client_class
 from tacit.federated.cohort import Cohort
 from tacit.federated.combine.combiner import Combiner
-from tacit.rounds.client import Draft, finish
+from tacit.rounds.client import finish
+from tacit.rounds.participant import Draft
 from tacit.simulation.kinds.horizontal import Simulation
 from tacit.simulation.state import RunState
 from tacit.study.study import Study

@@ -22,8 +22,10 @@ from torch import Tensor
 from tacit.core.rows import pick
 from tacit.core.vectors import Layout
 from tacit.models.model import make_module
-from tacit.rounds.client import Memory, Participant, Reply, draw_batches, take_part
-from tacit.rounds.server import ServerState, broadcast, close_round, expected_form
+from tacit.rounds.client import draw_batches, take_part
+from tacit.rounds.participant import Memory, Participant, Reply
+from tacit.rounds.server import broadcast, close_round, expected_form
+from tacit.rounds.server_state import ServerState
 from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.study.study import Study
 from tacit.training.batches import Samples

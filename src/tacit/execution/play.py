@@ -122,7 +122,7 @@ def _saved(task: Task, simulation: Engine) -> BlockSaved:
     states = dict(
         zip(
             [state.id for state in simulation.states],
-            simulation.saved(whole=task.memories is None),
+            simulation.saved(portable=task.memories is None),
             strict=True,
         )
     )

@@ -1,4 +1,7 @@
-"""What plays the runs of one kind, round by round: one file per engine in `kinds/`, found by its name."""
+"""What plays the runs of one kind, round by round.
+
+There is one file per engine in `kinds/`, and a kind of run names its file.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from tacit.study.run import Run
 
 
 class Engine(ABC):
-    """Base of the engines. `kind` is the file's name, which a kind of run names as its engine."""
+    """Base of the engines. `kind` is the file's name."""
 
     kinds: ClassVar[dict[str, type[Engine]]] = {}
     states: Sequence[Any]
@@ -39,15 +42,18 @@ class Engine(ABC):
 
     @abstractmethod
     def play_round(self) -> Iterator[tuple[dict[str, Any], float]]:
-        """One round of every run that is still going: each one's record for the history, and its seconds."""
+        """One round of every run that is going: its record for the history, and its seconds."""
 
     @abstractmethod
-    def saved(self, *, whole: bool = False) -> list[dict[str, Any]]:
-        """For a checkpoint; `whole` where it is to be restored without the clients' memories on disk."""
+    def saved(self, *, portable: bool = False) -> list[dict[str, Any]]:
+        """For a checkpoint, one entry per run.
+
+        A `portable` one can be restored without the files of the clients' memories.
+        """
 
     @abstractmethod
     def checkpointed(self) -> None:
-        """Says that what `saved` gave last has been written: what only older checkpoints need is given up."""
+        """Says that what `saved` gave last has been written; older checkpoints are given up."""
 
     @abstractmethod
     def discard(self) -> None:

@@ -10,7 +10,8 @@ import torch
 from playground import FAST, simulate, tiny_dataset
 
 from tacit.core.rows import join, pick
-from tacit.rounds.client import Finished, draw_batches, take_part
+from tacit.rounds.client import draw_batches, take_part
+from tacit.rounds.participant import ClientOutcome
 from tacit.rounds.server import broadcast
 from tacit.simulation.kinds.horizontal import Simulation
 from tacit.study.kinds.horizontal import HorizontalRun
@@ -38,7 +39,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def played(simulation: Simulation, clients: list[int]) -> list[Finished]:
+def played(simulation: Simulation, clients: list[int]) -> list[ClientOutcome]:
     """The second round of these clients, in one call."""
     state, trainer = simulation.states[0], simulation.trainer
     run = state.run

@@ -17,7 +17,8 @@ from tacit.core.errors import DataError, StudyError
 from tacit.core.rows import Rows
 from tacit.records import checkpoint
 from tacit.rounds import memories
-from tacit.rounds.memories import Entry, Shelf, Slots, Stored
+from tacit.rounds.memories import FileStorage, StoredMemories
+from tacit.rounds.slot_file import Entry, SlotFile
 from tacit.simulation.kinds.horizontal import Simulation
 from tacit.simulation.state import RunState
 from tacit.study.study import Study
@@ -89,9 +90,9 @@ def test_a_method_without_memory_keeps_no_file(tmp_path: Path, tiny_limit: None)
 
 def test_small_memories_stay_in_memory_and_large_ones_do_not() -> None:
     rows = {"c": torch.zeros(1, 4810)}
-    assert not Shelf(100, None, CPU).is_needed(rows)
-    assert Shelf(10_000, None, CPU).is_needed(rows)
-    assert Shelf(100_000, None, CPU).is_needed(
+    assert not FileStorage(100, None, CPU).is_needed(rows)
+    assert FileStorage(10_000, None, CPU).is_needed(rows)
+    assert FileStorage(100_000, None, CPU).is_needed(
         {"c": torch.zeros(1, 1)}
     )  # so many entries are a burden by themselves
 
@@ -195,7 +196,7 @@ def test_a_whole_state_travels_without_its_files(
     engine = an_engine(tmp_path / "here")
     for _ in range(3):
         list(engine.play_round())
-    checkpoint.save(tmp_path / "whole.pt", {"states": engine.saved(whole=True)})
+    checkpoint.save(tmp_path / "whole.pt", {"states": engine.saved(portable=True)})
     saved = checkpoint.load(tmp_path / "whole.pt")["states"]
     engine.discard()
     assert not list((tmp_path / "here").iterdir())
@@ -260,7 +261,7 @@ def test_every_type_comes_back_as_it_was(entries: list[tuple[torch.dtype, int]],
         str(k): (9 * torch.rand(1, n, generator=draw)).to(kind)
         for k, (kind, n) in enumerate(entries)
     }
-    file = Slots(Entry.all_of(rows), None)
+    file = SlotFile(Entry.all_of(rows), None)
     slots = [
         file.write({name: (x * k).to(kinds[name]) for name, x in rows.items()}) for k in range(3)
     ]
@@ -276,7 +277,7 @@ def test_what_is_stored_is_a_mapping_that_does_not_change() -> None:
     def rows(value: float) -> Rows:
         return {"c": torch.full((1, 3), value)}
 
-    first = Stored.new(rows(0), Shelf(5, None, CPU)).updated({1: rows(1), 3: rows(3)})
+    first = StoredMemories.new(rows(0), FileStorage(5, None, CPU)).updated({1: rows(1), 3: rows(3)})
     second = first.updated({3: rows(30), 4: rows(4)})
     assert list(first) == [1, 3]
     assert list(second) == [1, 3, 4]
@@ -293,14 +294,16 @@ def test_what_is_stored_is_a_mapping_that_does_not_change() -> None:
 
 
 def test_the_order_of_a_memorys_entries_does_not_matter() -> None:
-    store = Stored.new({"b": torch.ones(1, 1), "a": torch.zeros(1, 2)}, Shelf(3, None, CPU))
+    store = StoredMemories.new(
+        {"b": torch.ones(1, 1), "a": torch.zeros(1, 2)}, FileStorage(3, None, CPU)
+    )
     store = store.updated({1: {"a": torch.full((1, 2), 5.0), "b": torch.full((1, 1), 7.0)}})
     assert {name: rows.tolist() for name, rows in store[1].items()} == {"a": [[5, 5]], "b": [[7]]}
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk_is_named() -> None:
-    store = Stored.new({"c": torch.ones(1, 4)}, Shelf(3, Path("/dev/full"), CPU))
+    store = StoredMemories.new({"c": torch.ones(1, 4)}, FileStorage(3, Path("/dev/full"), CPU))
     with pytest.raises(
         DataError, match=r"cannot write the clients' memories to /dev/full: No space left"
     ) as caught:

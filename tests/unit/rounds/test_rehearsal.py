@@ -53,7 +53,7 @@ def simulated(settings: dict[str, Any], data: Dataset | None = None) -> Simulati
 
 def shards_of(simulation: Simulation) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Each client's own samples, and nothing else."""
-    state, pool = simulation.states[0], simulation.pool
+    state, pool = simulation.states[0], simulation.samples
     return [(pool.x[shard], pool.y[shard]) for shard in state.train]
 
 
@@ -165,7 +165,7 @@ def test_whatever_the_line_does_the_replies_that_count_decide_every_bit(method: 
 
 def first_state(coordinator: Coordinator, simulation: Simulation) -> Any:
     """In the data's own precision, as the simulation has it."""
-    dtype = simulation.pool.x.dtype
+    dtype = simulation.samples.x.dtype
     server = {
         name: value.to(dtype) if isinstance(value, torch.Tensor) else value
         for name, value in coordinator.state.server.items()

@@ -13,8 +13,11 @@ from torch import Tensor
 
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.cohort import WEIGHT
-from tacit.rounds.client import Reply, transmit
-from tacit.rounds.server import RoundEnd, ServerState, close_round, expected_form, form_of
+from tacit.rounds.participant import Reply
+from tacit.rounds.reply_checks import form_of
+from tacit.rounds.server import RoundEnd, close_round, expected_form
+from tacit.rounds.server_state import ServerState
+from tacit.rounds.transmission import transmit
 from tacit.simulation.kinds.horizontal import Simulation
 from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.study.study import Study
@@ -30,7 +33,7 @@ def a_round(**settings: Any) -> tuple[HorizontalRun, ServerState, list[Reply]]:
     assert isinstance(run, HorizontalRun)
     simulation = Simulation([("run", run)], tiny_dataset())
     state = simulation.states[0]
-    standing = state.standing
+    standing = state.server_state
     drafts = simulation.gather_drafts([(state, client) for client in run.participants(0)])["run"]
     replies = [finished.reply for finished in transmit(run, 0, drafts, state.recall)]
     return run, standing, replies

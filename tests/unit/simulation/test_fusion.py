@@ -26,7 +26,7 @@ from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.fusion import Fused, Fusion
 from tacit.report.results import Results
 from tacit.rounds import memories
-from tacit.simulation.fusion_baselines import Judge
+from tacit.simulation.fusion_baselines import NetworkTester
 from tacit.simulation.kinds.fusion import FusionSimulation
 from tacit.simulation.metrics import Score
 from tacit.study.checks import cautions
@@ -168,7 +168,7 @@ def a_constant(*values: float) -> nn.Module:
 def test_an_ensemble_averages_probabilities_and_of_numbers_the_numbers() -> None:
     """One that is very sure is outvoted by two that are fairly sure: 1/3 against 2/3 of 0.88."""
     own = [a_constant(100.0, 0.0), a_constant(0.0, 2.0), a_constant(0.0, 2.0)]
-    found = Judge(Score(), torch.zeros(4, 2), torch.tensor([1, 1, 1, 0])).compare(
+    found = NetworkTester(Score(), torch.zeros(4, 2), torch.tensor([1, 1, 1, 0])).compare(
         own[0], own, own[1]
     )
     assert (found["accuracy"], found["ensemble_accuracy"], found["average_accuracy"]) == (
@@ -179,7 +179,7 @@ def test_an_ensemble_averages_probabilities_and_of_numbers_the_numbers() -> None
     assert found["alone"] == [0.25, 0.75, 0.75]
     assert found["alone_accuracy"] == pytest.approx(1.75 / 3)
     numbers = [a_constant(1.0), a_constant(5.0)]
-    found = Judge(Score("r2", 4.0, 3.0), torch.zeros(4, 2), torch.full((4,), 2.0)).compare(
+    found = NetworkTester(Score("r2", 4.0, 3.0), torch.zeros(4, 2), torch.full((4,), 2.0)).compare(
         numbers[0], numbers, None
     )
     assert (found["loss"], found["r2"], found["rmse"]) == (1.0, 0.75, 3.0)
@@ -469,13 +469,13 @@ def test_a_run_that_diverges_keeps_its_last_sound_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     once = tacit.run(FUSED, tmp_path / "once")
-    sound, turns = Judge.compare, iter([1.0, float("nan")])
+    sound, turns = NetworkTester.compare, iter([1.0, float("nan")])
 
-    def broken(judge: Judge, *networks: Any) -> dict[str, Any]:
-        found = sound(judge, *networks)
+    def broken(tester: NetworkTester, *networks: Any) -> dict[str, Any]:
+        found = sound(tester, *networks)
         return found | {"loss": found["loss"] * next(turns)}
 
-    monkeypatch.setattr(Judge, "compare", broken)
+    monkeypatch.setattr(NetworkTester, "compare", broken)
     results = tacit.run({**FUSED, "rounds": 5}, tmp_path / "a")
     assert [line["status"] for line in history(tmp_path / "a")] == ["running", "diverged"]
     (run,), (first,) = results.labels, once.labels

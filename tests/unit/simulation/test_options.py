@@ -224,7 +224,7 @@ def test_one_full_batch_pass_of_fine_tuning_is_one_gradient_step() -> None:
     simulation = started(fine_tuning=1, batch_size=None, optimiser={"name": "sgd", "lr": 0.3})
     state = simulation.states[0]
     row, _ = client_model(simulation.trainer, state, 1)
-    x, y = simulation.pool.x[state.train[1]], simulation.pool.y[state.train[1]]
+    x, y = simulation.samples.x[state.train[1]], simulation.samples.y[state.train[1]]
     w = state.initial.clone().requires_grad_()
     torch.nn.functional.cross_entropy(x @ w[:15].view(3, 5).T + w[15:], y).backward()
     torch.testing.assert_close(row, state.initial - 0.3 * w.grad)  # type: ignore[operator]
@@ -247,7 +247,7 @@ def test_pre_training_starts_the_study_from_a_trained_model() -> None:
     ).states[0]
     plain = started(server_samples=20)
     w = plain.states[0].initial
-    x, y = plain.pool.x[plain.states[0].sample], plain.pool.y[plain.states[0].sample]
+    x, y = plain.samples.x[plain.states[0].sample], plain.samples.y[plain.states[0].sample]
     for _ in range(2):
         v = w.clone().requires_grad_()
         torch.nn.functional.cross_entropy(x @ v[:15].view(3, 5).T + v[15:], y).backward()
@@ -281,7 +281,7 @@ def test_distillation_draws_the_model_towards_the_clients_mean_prediction() -> N
     settings["split"] = {"name": "labels_per_party", "labels": 1}
     plain, distilled = started(**settings), started(distillation=1, **settings)
     state = plain.states[0]
-    public = plain.pool.x[state.sample]
+    public = plain.samples.x[state.sample]
 
     def logits(w: torch.Tensor) -> torch.Tensor:
         return public @ w[:15].view(3, 5).T + w[15:]
@@ -366,7 +366,7 @@ def test_a_client_that_was_absent_joins_the_most_similar_group() -> None:
     rule = {"name": "clustered", "clusters": 3, "after": 1}
     simulation = simulate(tiny_dataset(240), algorithm=rule, rounds=3, **study)
     state = simulation.states[0]
-    owner = [int(simulation.pool.y[part[0]]) for part in state.train]
+    owner = [int(simulation.samples.y[part[0]]) for part in state.train]
     member = state.server["member"].tolist()
     assert min(member) >= 0
     for a in range(6):
@@ -684,10 +684,10 @@ def test_batch_statistics_need_two_public_samples() -> None:
 def test_the_servers_sample_is_drawn_anew_each_round() -> None:
     simulation = started(server_samples=60)
     state = simulation.states[0]
-    aid, still = simulation.aids[state.id], torch.zeros(2, 18, dtype=D)
+    aid, still = simulation.server_data[state.id], torch.zeros(2, 18, dtype=D)
 
     def judged(round: int) -> Tensor:
-        judge = aid.losses(replace(state.standing, round=round))
+        judge = aid.losses(replace(state.server_state, round=round))
         assert judge
         return judge(still, 10)
 

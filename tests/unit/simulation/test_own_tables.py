@@ -67,7 +67,7 @@ def test_each_hospital_keeps_its_rows_and_its_name(tmp_path: Path) -> None:
 def test_the_number_of_clients_must_be_the_tables(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the column hospital names 3 clients; set clients: 3"):
         tacit.run(a_study(tmp_path, clients=4), tmp_path / "a")
-    with pytest.raises(DataError, match="by_client needs data that say whose each row is"):
+    with pytest.raises(DataError, match="by_client needs data that say"):
         tacit.run({"dataset": "iris", "split": "by_client"}, tmp_path / "a")
     assert not (tmp_path / "a").exists()
 
@@ -75,7 +75,7 @@ def test_the_number_of_clients_must_be_the_tables(tmp_path: Path) -> None:
 def test_a_client_column_that_the_split_ignores_is_pointed_out(tmp_path: Path) -> None:
     heard: list[Event] = []
     results = tacit.run(a_study(tmp_path, split="iid"), tmp_path / "a", on_event=heard.append)
-    text = "the column hospital says whose each row is, and iid divides the rows otherwise"
+    text = "the column hospital says which client a row belongs to, and iid divides the rows"
     assert any(text in event.text for event in heard if isinstance(event, Warned))
     assert any(text in caution for caution in results.cautions)
     assert results.client_names(results.best()) == ("0", "1", "2")

@@ -184,7 +184,7 @@ def test_distillation_follows_the_clients_mean_prediction() -> None:
     )
     engine = Simulation([("run0", Study(**{**FAST, **settings}).runs()[0])], a_line())
     state = engine.states[0]
-    x = engine.pool.x[state.sample]
+    x = engine.samples.x[state.sample]
     models = [state.initial + draft_of(engine, state, k).message["dx"][0] for k in range(3)]
     mean = torch.stack([x @ w[:5] + w[5] for w in models]).mean(0)
     w = plain.clone().requires_grad_()

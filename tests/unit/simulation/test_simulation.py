@@ -142,11 +142,13 @@ def test_a_network_that_answers_otherwise_than_its_module_is_not_used() -> None:
     simulation = Simulation([("one", run)], Source.build("digits").load(), form="captured")
     network = read(simulation.module, simulation.shape)
     assert network is not None
-    x = simulation.pool.x[:2]
+    x = simulation.samples.x[:2]
     assert simulation.trainer._answers_alike(network, x)
     first, last = network.layers
     assert isinstance(first, DenseLayer)
-    assert not simulation.trainer._answers_alike(KernelNetwork((replace(first, relu=False), last)), x)
+    assert not simulation.trainer._answers_alike(
+        KernelNetwork((replace(first, relu=False), last)), x
+    )
 
 
 def test_samples_in_any_order_of_memory_are_read_rightly() -> None:
@@ -155,8 +157,8 @@ def test_samples_in_any_order_of_memory_are_read_rightly() -> None:
     assert not turned.x.is_contiguous()
     run = Study(model="mlp", clients=2, rounds=1).runs()[0]
     simulation = Simulation([("one", run)], turned, form="captured")
-    assert simulation.pool.train.x.is_contiguous()
-    assert torch.equal(simulation.pool.x, data.x)
+    assert simulation.samples.train.x.is_contiguous()
+    assert torch.equal(simulation.samples.x, data.x)
 
 
 def test_a_model_that_draws_is_found_out_and_trains_alone() -> None:
@@ -382,7 +384,7 @@ def test_local_metrics_are_those_of_the_clients_own_samples() -> None:
         for client in simulation.records[0]["clients"]:  # type: ignore[attr-defined]
             for side, indices in (("train", state.train), ("test", state.test)):
                 own = indices[client["client"]]
-                output, y = simulation.pool.x[own] @ weight.T + bias, simulation.pool.y[own]
+                output, y = simulation.samples.x[own] @ weight.T + bias, simulation.samples.y[own]
                 assert client[f"{side}_loss"] == pytest.approx(
                     torch.nn.functional.cross_entropy(output, y).item(), abs=1e-4
                 )
@@ -400,10 +402,10 @@ def test_the_server_judges_updates_on_its_own_sample() -> None:
     simulation = started(server_samples=20)
     state = simulation.states[0]
     dx = torch.randn(2, 15, generator=torch.Generator().manual_seed(0))
-    judge = simulation.aids[state.id].losses(state.standing)
+    judge = simulation.server_data[state.id].losses(state.server_state)
     assert judge
     found = judge(dx, 20)
-    x, y = simulation.pool.x[state.sample], simulation.pool.y[state.sample]
+    x, y = simulation.samples.x[state.sample], simulation.samples.y[state.sample]
     for k in range(2):
         row = state.initial + dx[k]
         loss = torch.nn.functional.cross_entropy(x @ row[:12].view(3, 4).T + row[12:], y)
@@ -550,7 +552,7 @@ def test_an_infinite_loss_is_a_divergence_and_the_last_finite_model_is_kept() ->
 def test_runs_that_see_the_same_noise_share_one_copy_of_it() -> None:
     mus = {"name": "fedprox", "mu": [0.1, 0.2, 0.3]}
     simulation = simulate(split={"name": "feature_noise", "sigma": 1.0}, algorithm=mus, rounds=1)
-    assert len(simulation.pool.x) == 2 * 120
+    assert len(simulation.samples.x) == 2 * 120
 
 
 def test_batch_norm_refuses_a_batch_of_one_before_anything_runs() -> None:
@@ -611,8 +613,8 @@ def test_noisy_features_are_used_by_the_clients_and_not_by_the_global_test() -> 
     clean, noisy = (
         simulate(split=split) for split in ("iid", {"name": "feature_noise", "sigma": 3.0})
     )
-    assert len(noisy.pool.x) == 2 * len(clean.pool.x)
-    assert torch.equal(clean.pool.test_x, noisy.pool.test_x)
+    assert len(noisy.samples.x) == 2 * len(clean.samples.x)
+    assert torch.equal(clean.samples.test_x, noisy.samples.test_x)
     mixed = simulate(split=["iid", {"name": "feature_noise", "sigma": 3.0}])
     assert torch.equal(mixed.states[0].server["x"], clean.states[0].server["x"])
     assert torch.equal(mixed.states[1].server["x"], noisy.states[0].server["x"])
@@ -649,7 +651,7 @@ def test_the_full_gradient_is_that_of_all_the_clients_samples() -> None:
     weight, bias = x[:15].view(3, 5), x[15:]
     own = state.train[1]
     loss = torch.nn.functional.cross_entropy(
-        simulation.pool.x[own] @ weight.T + bias, simulation.pool.y[own]
+        simulation.samples.x[own] @ weight.T + bias, simulation.samples.y[own]
     )
     torch.testing.assert_close(state.memory[1]["full"][0], torch.autograd.grad(loss, x)[0])
 
