@@ -137,21 +137,24 @@ def _first_parameters(participants: Sequence[Participant], w: Tensor) -> Tensor:
         return w
     starts = []
     for row, participant in enumerate(participants):
-        own_start = participant.own_start
-        starts.append(w[row : row + 1] if own_start is None else own_start.to(w))
+        if participant.own_start is None:
+            starts.append(w[row : row + 1])
+        else:
+            starts.append(participant.own_start.to(w))
     return torch.cat(starts)
 
 
 def finish(started: StartedWork) -> list[Draft | None]:
     """What the clients would send, once their work is done; None for a client without a step."""
     trained = started.trained
-    message, memory = started.view.finish(trained.w, trained.sent, trained.mine, trained.work)
+    work = trained.work
+    message, memory = started.view.finish(trained.w, trained.sent, trained.mine, work)
     message = with_buffers(message, trained.buffers)
     seen = trained.seen.clamp(min=1)
     loss = trained.loss / seen
     hits = trained.hits / seen
     numbers = torch.cat([trained.seen, loss, hits], 1).tolist()  # a GPU is waited for once
-    all_rows: tuple[Any, ...] = (message, memory, trained.work.samples, trained.work.steps, loss)
+    all_rows: tuple[Any, ...] = (message, memory, work.samples, work.steps, loss)
     drafts: list[Draft | None] = []
     for row, participant in enumerate(started.participants):
         steps = started.steps[row]
@@ -199,7 +202,8 @@ def example_reply(run: HorizontalRun, sent: Rows, buffers: Rows) -> Reply:
         epochs=single,
         full_gradient=torch.zeros_like(w),
     )
-    message, next_memory = view.finish(w, sent, next_memory, replace(work, steps=single))
+    work = replace(work, steps=single)
+    message, next_memory = view.finish(w, sent, next_memory, work)
     draft = Draft(
         client=0,
         figures=(1, None, None),
@@ -255,7 +259,7 @@ def fit(
         buffers=pick(buffers, None),
         seeds=[seed],
     )
-    return trained.w[0], {name: value[0] for name, value in trained.buffers.items()}
+    return trained.w[0], pick(trained.buffers, 0)
 
 
 def scheduled(turns: Sequence[tuple[HorizontalRun, int]], w: Tensor) -> Optimiser:

@@ -28,12 +28,15 @@ class Inbox:
         """The message, moved into the matrices."""
         if self.most is None:
             return message
-        for name, row in message.items():
-            if name not in self.matrices:
-                self.matrices[name] = row.new_empty((self.most, *row.shape[1:]))
         rows = slice(self.count, self.count + 1)
         self.count += 1
-        return {name: self.matrices[name][rows].copy_(row) for name, row in message.items()}
+        moved = {}
+        for name, row in message.items():
+            if name not in self.matrices:
+                shape = (self.most, *row.shape[1:])
+                self.matrices[name] = row.new_empty(shape)
+            moved[name] = self.matrices[name][rows].copy_(row)
+        return moved
 
 
 def stacked(rows: Sequence[Tensor]) -> Tensor:
@@ -48,4 +51,5 @@ def stacked(rows: Sequence[Tensor]) -> Tensor:
             return torch.cat(list(rows))
         address += row.numel() * row.element_size()
     height = sum(map(len, rows))
-    return first.as_strided((height, *first.shape[1:]), first.stride())
+    shape = (height, *first.shape[1:])
+    return first.as_strided(shape, first.stride())

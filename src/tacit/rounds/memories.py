@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from tacit.core.errors import DataError
-from tacit.core.rows import Rows, count_bytes
+from tacit.core.rows import Rows, count_bytes, pick
 from tacit.rounds.slot_file import Entry, SlotFile, SlotMap
 
 IN_MEMORY = 32 * 2**20  # bytes: memories of all clients up to this size need no file
@@ -102,12 +102,12 @@ class StoredMemories(Mapping[int, Rows]):
         if client not in self:
             raise KeyError(client)
         rows = self.file.read(int(self.slots[client]))
-        return {name: value.to(self.device) for name, value in rows.items()}
+        return _on_device(rows, self.device)
 
     def __contains__(self, client: object) -> bool:
-        if not isinstance(client, int | np.integer) or not 0 <= client < len(self.slots):
+        if not isinstance(client, int | np.integer):
             return False
-        return bool(self.slots[client] >= 0)
+        return bool(0 <= client < len(self.slots) and self.slots[client] >= 0)
 
     def __iter__(self) -> Iterator[int]:
         return iter(np.flatnonzero(self.slots >= 0).tolist())
@@ -141,19 +141,14 @@ def restored(checkpoint: Mapping[Any, Any], storage: FileStorage) -> Memories:
         return _restored_rows(checkpoint, storage)
     if "slots" in checkpoint:
         return _restored_slots(checkpoint, storage)
-    memories = {}
-    for client, rows in checkpoint.items():
-        memories[client] = {name: value.to(storage.device) for name, value in rows.items()}
-    return memories
+    return {client: _on_device(rows, storage.device) for client, rows in checkpoint.items()}
 
 
 def _restored_rows(checkpoint: Mapping[str, Any], storage: FileStorage) -> Memories:
-    memories: dict[int, Rows] = {}
+    memories = {}
     for row, client in enumerate(checkpoint["clients"].tolist()):
-        memories[client] = {
-            name: rows[row : row + 1].to(storage.device)
-            for name, rows in checkpoint["rows"].items()
-        }
+        memory = pick(checkpoint["rows"], slice(row, row + 1))
+        memories[client] = _on_device(memory, storage.device)
     return updated({}, memories, storage)
 
 
@@ -168,3 +163,7 @@ def _restored_slots(checkpoint: Mapping[str, Any], storage: FileStorage) -> Stor
     slots = checkpoint["slots"].cpu().numpy()
     file = SlotFile(Entry.all_of(example), storage.path, used=slots)
     return StoredMemories(file, slots, storage.device)
+
+
+def _on_device(rows: Rows, device: torch.device) -> Rows:
+    return {name: value.to(device) for name, value in rows.items()}

@@ -86,7 +86,8 @@ def add_silent(
     loss = reception.losses.mean(0, keepdim=True)
     messages = {}
     for name, row in _message_without_change(reception, run, state).items():
-        messages[name] = torch.cat([reception.messages[name], row.expand(count, -1)])
+        silent_rows = row.expand(count, -1)
+        messages[name] = torch.cat([reception.messages[name], silent_rows])
     return Reception(
         ids=(*reception.ids, *silent),
         messages=messages,
@@ -146,5 +147,7 @@ def _read_sums(stages: Sequence[Stage], messages: Rows) -> Rows:
             plain_sums[name.removeprefix(TOTAL)] = rows
         else:
             weighted_sums[name] = rows
-    totals = {TOTAL + name: rows for name, rows in _read(readable, plain_sums).items()}
-    return {**_read(readable, weighted_sums), **totals}
+    message = _read(readable, weighted_sums)
+    for name, rows in _read(readable, plain_sums).items():
+        message[TOTAL + name] = rows
+    return message

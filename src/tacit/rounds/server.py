@@ -41,8 +41,10 @@ class RoundEnd:
 def broadcast(run: HorizontalRun, server: Server, client: int) -> Rows:
     """What the server sends to a client, as one row."""
     x = server["x"]
-    entries = run.algorithm.send(server, client)
-    return {name: torch.as_tensor(value).to(x).reshape(1, -1) for name, value in entries.items()}
+    message = {}
+    for name, value in run.algorithm.send(server, client).items():
+        message[name] = torch.as_tensor(value).to(x).reshape(1, -1)
+    return message
 
 
 def expected_form(run: HorizontalRun, state: ServerState) -> Form:
@@ -123,7 +125,10 @@ def _next_state(
 
 
 def _check_server(run: HorizontalRun, server: Any, x: Tensor) -> None:
-    if not isinstance(server, Mapping) or getattr(server.get("x"), "shape", None) != x.shape:
+    shape = None
+    if isinstance(server, Mapping):
+        shape = getattr(server.get("x"), "shape", None)
+    if shape != x.shape:
         raise StudyError(
             f"{run.algorithm.name}.aggregate must return the server's state, with x of {len(x)}"
         )
@@ -144,8 +149,10 @@ def _mean_buffers(cohort: Cohort | SummedCohort, like: Rows) -> Rows:
 
 
 def _is_finite(state: ServerState) -> bool:
-    values = [*state.server.values(), *state.buffers.values()]
-    return all(bool(torch.isfinite(value).all()) for value in values if isinstance(value, Tensor))
+    for value in (*state.server.values(), *state.buffers.values()):
+        if isinstance(value, Tensor) and not torch.isfinite(value).all():
+            return False
+    return True
 
 
 def projected(server: Server, radius: float | None) -> Server:

@@ -50,8 +50,8 @@ class ServerData:
     def _draw(self, round: int, size: int) -> Samples:
         """So many of the server's own samples, others each round."""
         draw = generator(self.run.seed, "server loss", round)
-        count = len(self.sample.y)
-        index = torch.randperm(count, generator=draw)[:size].to(self.sample.y.device)
+        order = torch.randperm(len(self.sample.y), generator=draw)
+        index = order[:size].to(self.sample.y.device)
         return Samples(self.sample.features(index), self.sample.y[index])
 
     def pretrained(self, x: Tensor, buffers: Rows) -> tuple[Tensor, Rows]:
@@ -80,7 +80,8 @@ class ServerData:
         for row, dx in enumerate(cohort.messages["dx"]):  # one model at a time
             entries = {name: cohort.messages[name][row] for name in names}
             buffers = unpack(entries, after.buffers)
-            answers = self.trainer.outputs(before.server["x"] + dx, buffers, self._public.x)
+            w = before.server["x"] + dx
+            answers = self.trainer.outputs(w, buffers, self._public.x)
             mean = mean.to(answers) + answers / len(cohort.ids)
         return mean
 
@@ -95,7 +96,7 @@ class ServerData:
         run = self.run
         trainer = self.trainer.on(data)
         everything = torch.arange(len(data.y))
-        order = torch.Generator().manual_seed(derive(run.seed, purpose, state.round))
+        order = generator(run.seed, purpose, state.round)
         batch_size = run.batch_size_of(0)
         batches = trainer.draw_batches(PLAIN_PASSES, everything, epochs, batch_size, order)
         seed = derive(run.seed, purpose, 0, state.round)

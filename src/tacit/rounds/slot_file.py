@@ -140,7 +140,8 @@ class SlotFile:
         if used is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             return open(self.path, "w+b", buffering=0)
-        self.count = self.path.stat().st_size // self.size if self.path.exists() else 0
+        if self.path.exists():
+            self.count = self.path.stat().st_size // self.size
         if self.count <= used.max(initial=-1):
             raise _lost(self.path)
         return open(self.path, "r+b", buffering=0)

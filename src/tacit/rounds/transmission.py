@@ -31,7 +31,14 @@ def transmit(
 
 
 def _sent_as_it_is(draft: Draft, round: int) -> ClientOutcome:
-    reply = Reply(draft.client, round, draft.message, draft.samples, draft.steps, draft.loss)
+    reply = Reply(
+        client=draft.client,
+        round=round,
+        message=draft.message,
+        samples=draft.samples,
+        steps=draft.steps,
+        loss=draft.loss,
+    )
     size = message_bytes(draft.message, ())
     return ClientOutcome(reply, Memory(draft.memory), draft.figures, size)
 
@@ -60,19 +67,30 @@ class _Crossing:
         arrived = travelling
         for stage in reversed(readable):
             arrived = stage.server(arrived)
-        arrived = {name: rows + self.debts.get(name, 0) for name, rows in arrived.items()}
+        arrived = self._with_debts(arrived)
         message = {**buffers, **travelling}
         if self.run.sums:
             self.summands = self._weight(message)
             message = self._pass_stage(len(readable), self.summands)
         return message, arrived
 
+    def _with_debts(self, arrived: Rows) -> Rows:
+        """What arrived, and what the server will get later: a client's memory counts both."""
+        total = {}
+        for name, rows in arrived.items():
+            total[name] = rows + self.debts.get(name, 0)
+        return total
+
     def outcome(self, row: int, message: Rows, arrived: Rows) -> ClientOutcome:
         """One client's reply and next memory, of all the rows that travel and arrive."""
         draft = self.drafts[row]
         rows = slice(row, row + 1)
-        method = self._settle(row, pick(arrived, rows)) if draft.memory else {}
-        wire = {name: memory[rows].clone() for name, memory in self.next_memories.items()}
+        method: Rows = {}
+        if draft.memory:
+            method = self._settle(row, pick(arrived, rows))
+        wire = {}
+        for name, memory in self.next_memories.items():
+            wire[name] = memory[rows].clone()
         reply = Reply(draft.client, self.round, pick(message, rows))
         if self.run.sums:
             entering = pick(self.summands, rows)
@@ -96,8 +114,8 @@ class _Crossing:
     def _pass_stage(self, number: int, message: Rows) -> Rows:
         """The messages after the stage of this number."""
         stage = self.run.wire[number]
-        memories = [self._stage_memory(number, row, message) for row in range(len(self.drafts))]
-        memory = join(memories)
+        clients = range(len(self.drafts))
+        memory = join([self._stage_memory(number, row, message) for row in clients])
         seeds = [self._seed(number, draft.client) for draft in self.drafts]
         names = message.keys()
         message, next_memory = stage.client(message, memory, seeds)
@@ -111,7 +129,8 @@ class _Crossing:
             self.next_memories[f"{number} {name}"] = rows
         owed_before = stage.owed(memory)
         for name, rows in stage.owed(next_memory).items():
-            self.debts[name] = self.debts.get(name, 0) + (rows - owed_before[name])
+            increase = rows - owed_before[name]
+            self.debts[name] = self.debts.get(name, 0) + increase
         return message
 
     def _seed(self, number: int, client: int) -> int:
@@ -119,9 +138,13 @@ class _Crossing:
 
     def _stage_memory(self, number: int, row: int, message: Rows) -> Rows:
         """What a stage remembers of this client; before its first message, a new memory."""
+        stage = self.run.wire[number]
+        client_message = pick(message, slice(row, row + 1))
         wire = self.memories[row].wire
-        fresh = self.run.wire[number].init(pick(message, slice(row, row + 1)))
-        return {name: wire.get(f"{number} {name}", rows) for name, rows in fresh.items()}
+        memory = {}
+        for name, new_rows in stage.init(client_message).items():
+            memory[name] = wire.get(f"{number} {name}", new_rows)
+        return memory
 
     def _weight(self, message: Rows) -> Rows:
         """The messages times the clients' weights: a sum cannot be weighted afterwards."""

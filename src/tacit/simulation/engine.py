@@ -15,6 +15,8 @@ from tacit.core.registry import import_folder
 from tacit.data.dataset import Dataset
 from tacit.study.run import Run
 
+Record = dict[str, Any]  # of a round, for the history
+
 
 class Engine(ABC):
     """Base of the engines. `kind` is the file's name."""
@@ -41,7 +43,7 @@ class Engine(ABC):
         return [state for state in self.states if state.status == "running"]
 
     @abstractmethod
-    def play_round(self) -> Iterator[tuple[dict[str, Any], float]]:
+    def play_round(self) -> Iterator[tuple[Record, float]]:
         """One round of every run that is going: its record for the history, and its seconds."""
 
     @abstractmethod

@@ -65,7 +65,8 @@ class FusionState(RunProgress):
     def restore(self, saved: Mapping[str, Any]) -> None:
         for name in SAVED:
             setattr(self, name, saved[name])
-        for state, saved_state in zip(self.by_model.values(), saved["parts"], strict=True):
+        states = self.by_model.values()
+        for state, saved_state in zip(states, saved["parts"], strict=True):
             state.restore(saved_state)
         if not saved["network"]:
             return

@@ -89,13 +89,13 @@ def test_runs(
         clients.append(tested)
         shards.append([state.test[client] for client in tested])
     on_test_set = trainer.test(models, samples.test)
-    indices = [torch.cat(run_shards) if run_shards else NO_SAMPLES for run_shards in shards]
+    indices = [_join(run_shards) for run_shards in shards]
     on_local_tests = trainer.test(models, samples.train, indices)
     figures = []
     for run, (losses, hits) in enumerate(on_local_tests):
         sizes = [len(shard) for shard in shards[run]]
-        local = list(zip(losses.split(sizes), hits.split(sizes), strict=True))
-        figures.append(TestFigures(on_test_set[run], clients[run], local))
+        pairs = zip(losses.split(sizes), hits.split(sizes), strict=True)
+        figures.append(TestFigures(on_test_set[run], clients[run], list(pairs)))
     return figures
 
 
@@ -198,6 +198,10 @@ def client_model(trainer: RowTrainer, state: RunState, client: int) -> tuple[Ten
     """The model that a client uses itself, and its buffers."""
     sent = broadcast(state.run, state.server, client)
     return personal_model(state.participant(client), sent, state.buffers, trainer)
+
+
+def _join(shards: Sequence[Tensor]) -> Tensor:
+    return torch.cat(list(shards)) if shards else NO_SAMPLES
 
 
 def _finite_scores(tests: Sequence[Test]) -> list[float]:

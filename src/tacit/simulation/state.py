@@ -91,7 +91,8 @@ class RunState(RunProgress):
         for name in SAVED:
             setattr(self, name, _to(saved[name], self.initial.device))
         for name in MEMORIES:
-            setattr(self, name, memories.restored(saved[name], self._storage(name)))
+            restored = memories.restored(saved[name], self._storage(name))
+            setattr(self, name, restored)
 
     @property
     def server_state(self) -> ServerState:
@@ -118,8 +119,13 @@ class RunState(RunProgress):
 
     def remember(self, accepted: Mapping[int, Memory]) -> None:
         """Keeps the next memories of the clients whose replies were accepted."""
-        method = {client: memory.method for client, memory in accepted.items() if memory.method}
-        wire = {client: memory.wire for client, memory in accepted.items() if memory.wire}
+        method = {}
+        wire = {}
+        for client, memory in accepted.items():
+            if memory.method:
+                method[client] = memory.method
+            if memory.wire:
+                wire[client] = memory.wire
         self.memory = memories.updated(self.memory, method, self._storage("memory"))
         self.wire_memory = memories.updated(self.wire_memory, wire, self._storage("wire_memory"))
 
@@ -193,10 +199,10 @@ class _Gathering:
         indices = {}
         for client in attackers:
             shard = partition.train[client]
+            x = self.x[block][shard]
+            y = self.y[block][shard]
             draw = generator(run.seed, "poison", client)
-            x, y = run.attackers.poison(
-                self.x[block][shard], self.y[block][shard], self.dataset.classes, draw
-            )
+            x, y = run.attackers.poison(x, y, self.dataset.classes, draw)
             start = self.offset(self._add(x, y))
             indices[client] = torch.arange(start, start + len(shard))
         return indices
@@ -206,8 +212,9 @@ class _Gathering:
         return sum(len(y) for y in self.y[:block])
 
     def joined(self) -> Samples:
-        x = torch.cat(self.x) if len(self.x) > 1 else self.x[0]
-        return Samples(x, torch.cat(self.y))
+        if len(self.x) == 1:  # no need to copy the data set's pictures
+            return Samples(self.x[0], torch.cat(self.y))
+        return Samples(torch.cat(self.x), torch.cat(self.y))
 
     def _add(self, x: Tensor, y: Tensor) -> int:
         self.x.append(x)
@@ -248,9 +255,12 @@ def _start(
     offset = gathering.offset(block)
     cpu = torch.device("cpu")
     train = partition.train.on(cpu, offset)
-    attackers = run.attackers.who(run.clients, run.seed) if run.attackers.count else ()
+    attackers: Sequence[int] = ()
+    if run.attackers.count:
+        attackers = run.attackers.who(run.clients, run.seed)
     if attackers and run.attackers.poisons:
-        train = train.replaced(gathering.poison(run, partition, block, attackers))
+        poisoned = gathering.poison(run, partition, block, attackers)
+        train = train.replaced(poisoned)
     return RunState(
         id=id,
         run=run,

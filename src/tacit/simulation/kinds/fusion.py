@@ -25,7 +25,7 @@ from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.matching import Floats
 from tacit.models.model import Mlp, Model
 from tacit.rounds.participant import Draft, Memory
-from tacit.simulation.engine import Engine
+from tacit.simulation.engine import Engine, Record
 from tacit.simulation.fusion_baselines import NetworkTester
 from tacit.simulation.fusion_state import FusionState, convert_neurons
 from tacit.simulation.kinds.horizontal import Simulation
@@ -56,7 +56,7 @@ class FusionSimulation(Engine, kind="fusion"):
         for state in self.states:
             state.by_model = self._client_states(state)
 
-    def play_round(self) -> Iterator[tuple[dict[str, Any], float]]:
+    def play_round(self) -> Iterator[tuple[Record, float]]:
         """One round of every run that is going: its record for the history, and its seconds."""
         going = self.going
         drafts = self._train()
@@ -135,16 +135,14 @@ class FusionSimulation(Engine, kind="fusion"):
             sharing.setdefault(key, []).append(state)
         return list(sharing.values())
 
-    def _conclude(
-        self, state: FusionState, drafts: Sequence[Draft]
-    ) -> tuple[dict[str, Any], float]:
+    def _conclude(self, state: FusionState, drafts: Sequence[Draft]) -> tuple[Record, float]:
         """The round's record and its seconds; also decides whether the run goes on."""
         begin = time.perf_counter()
         rows = [draft.memory["w"][0] for draft in drafts]
         is_finite = all(bool(row.isfinite().all()) for row in rows)
         size = sum(row.numel() * row.element_size() for row in rows)
         state.round += 1
-        record: dict[str, Any] = {"run": state.id, "round": state.round}
+        record: Record = {"run": state.id, "round": state.round}
         record |= self._fused_metrics(state, drafts, is_finite=is_finite)
         record |= self._local_metrics(state, drafts)
         record["replies"] = len(drafts)
@@ -161,7 +159,7 @@ class FusionSimulation(Engine, kind="fusion"):
 
     def _fused_metrics(
         self, state: FusionState, drafts: Sequence[Draft], *, is_finite: bool
-    ) -> dict[str, Any]:
+    ) -> Record:
         """What comes of the fusion; if its numbers are not finite, the run has diverged."""
         before = state.fused
         nothing = {"loss": None, **self.score.no_figures}
@@ -174,7 +172,7 @@ class FusionSimulation(Engine, kind="fusion"):
             metrics |= nothing
         return metrics
 
-    def _fuse(self, state: FusionState, drafts: Sequence[Draft]) -> dict[str, Any]:
+    def _fuse(self, state: FusionState, drafts: Sequence[Draft]) -> Record:
         """Makes one network of all; its figures, and those of the others."""
         begin = time.perf_counter()
         _check_everybody_trained(state.run, drafts)
@@ -192,9 +190,7 @@ class FusionSimulation(Engine, kind="fusion"):
         metrics["matching_seconds"] = seconds
         return metrics
 
-    def _compare(
-        self, fused: Dense, networks: Sequence[Dense], average: Dense | None
-    ) -> dict[str, Any]:
+    def _compare(self, fused: Dense, networks: Sequence[Dense], average: Dense | None) -> Record:
         """The figures of the fused network, those of the others, and the widths of all."""
         metrics = self.tester.compare(
             self._module(fused),
@@ -212,7 +208,7 @@ class FusionSimulation(Engine, kind="fusion"):
         metrics["local_width"] = sum(map(sum, local_widths))
         return metrics
 
-    def _local_metrics(self, state: FusionState, drafts: Sequence[Draft]) -> dict[str, Any]:
+    def _local_metrics(self, state: FusionState, drafts: Sequence[Draft]) -> Record:
         """The clients' metrics: as they trained, and on their local tests afterwards."""
         fused_tests: list[Test] = [(None, None)] * len(drafts)
         alone_tests = fused_tests
@@ -240,7 +236,7 @@ class FusionSimulation(Engine, kind="fusion"):
             alone_tests.append(self.tester.test(self._module(network), x, y))
         return fused_tests, alone_tests
 
-    def _send(self, state: FusionState, drafts: Sequence[Draft]) -> dict[str, Any]:
+    def _send(self, state: FusionState, drafts: Sequence[Draft]) -> Record:
         """Gives every client what it goes on with: its own neurons of the fused network.
 
         After the last round, clients keep what they have trained, and the record gets which neurons
@@ -252,9 +248,12 @@ class FusionSimulation(Engine, kind="fusion"):
             row = draft.memory["w"]
             if is_running:
                 layout = self._layout(state, draft.client)
-                matched = state.fused.part(draft.client).state(layout.unflatten(row[0]))
-                row = torch.cat([matched[name].reshape(-1) for name in layout.names])[None]
-            state.state_of(draft.client).remember({draft.client: Memory({"w": row})})
+                network = state.fused.part(draft.client)
+                matched = network.state(layout.unflatten(row[0]))
+                flat = [matched[name].reshape(-1) for name in layout.names]
+                row = torch.cat(flat)[None]
+            memory = Memory({"w": row})
+            state.state_of(draft.client).remember({draft.client: memory})
         if is_running:
             return {}
         assignment = convert_neurons(state.fused.assignment, lambda neurons: neurons.tolist())
@@ -283,14 +282,15 @@ class FusionSimulation(Engine, kind="fusion"):
 
         In a regression, how many it has in all. # (J, 1)
         """
-        shards = [state.first.train[client] for client in range(state.run.clients)]
+        shards = list(state.first.train)
         if not self.classes:
             return np.array([[len(shard)] for shard in shards], np.float64)
         samples = self._samples(state)
         counts = []
         for shard in shards:
             labels = samples.y[shard].cpu()
-            counts.append(labels.bincount(minlength=self.classes).double().numpy())
+            label_counts = labels.bincount(minlength=self.classes)
+            counts.append(label_counts.double().numpy())
         return np.stack(counts)
 
 
@@ -300,9 +300,10 @@ def _make_simulations(
     """For each model that some client has, the local training of all clients that have it."""
     groups: dict[Model, list[tuple[str, HorizontalRun]]] = {}
     for id, run in runs:
-        models = dict.fromkeys(run.model_of(client) for client in range(run.clients))
-        for model in models:
-            groups.setdefault(model, []).append((id, run.alone(model)))
+        models = [run.model_of(client) for client in range(run.clients)]
+        for model in dict.fromkeys(models):
+            group = groups.setdefault(model, [])
+            group.append((id, run.alone(model)))
     folder = options.get("folder")
     simulations = {}
     for model, group in groups.items():
@@ -315,7 +316,9 @@ def _make_simulations(
 
 def _folder_name(model: Model) -> str:
     """For the files of clients with this model, the same whatever runs are beside theirs."""
-    return "-".join(map(str, model.hidden)) if isinstance(model, Mlp) else model.name
+    if isinstance(model, Mlp):
+        return "-".join(map(str, model.hidden))
+    return model.name
 
 
 def _check_everybody_trained(run: FusionRun, drafts: Sequence[Draft]) -> None:

@@ -32,7 +32,7 @@ from tacit.rounds.server import RoundEnd, broadcast, close_round, projected
 from tacit.rounds.server_data import ServerData
 from tacit.rounds.transmission import transmit
 from tacit.simulation.batches_ahead import BatchesAhead
-from tacit.simulation.engine import Engine
+from tacit.simulation.engine import Engine, Record
 from tacit.simulation.lies import with_lies
 from tacit.simulation.metrics import GroupMetrics, Score, TestFigures, client_model, test_runs
 from tacit.simulation.state import GroupSamples, RunState, prepare
@@ -79,26 +79,24 @@ class Simulation(Engine, kind="horizontal"):
         make_trainer: Callable[..., RowTrainer] = RowTrainer,
         **options: Any,
     ) -> None:
-        samples, self.module, self.states = prepare(runs, dataset, torch.device(device), partitions)
-        self.trainer = make_trainer(
-            self.module, samples.train, device=device, at_once=at_once, **options
-        )
+        target = torch.device(device)
+        samples, self.module, self.states = prepare(runs, dataset, target, partitions)
+        options |= {"device": device, "at_once": at_once}
+        self.trainer = make_trainer(self.module, samples.train, **options)
         self.layout = self.trainer.layout
-        self.samples = GroupSamples(self.trainer.samples, self.trainer.prepared(samples.test))
+        test_samples = self.trainer.prepared(samples.test)
+        self.samples = GroupSamples(self.trainer.samples, test_samples)
         self.shape = tuple(dataset.x.shape[1:])
         self.outputs = dataset.outputs
         self.score = Score.of(dataset)
         self.metrics = GroupMetrics(self.trainer, self.samples, self.score)
         self.batches_ahead = BatchesAhead(self.trainer)
-        public_samples = self._public_samples(public, dataset)
-        self.server_data: dict[str, ServerData] = {}  # of the runs whose server has any
+        self.server_data = self._data_of_servers(self._public_samples(public, dataset))
         for state in self.states:
             state.folder = folder
-            if state.run.server_samples or public_samples:
-                self.server_data[state.id] = self._data_of_server(state, public_samples)
             self._prepare_server(state)
 
-    def play_round(self) -> Iterator[tuple[dict[str, Any], float]]:
+    def play_round(self) -> Iterator[tuple[Record, float]]:
         """One round of every run that is going: its record for the history, and its seconds."""
         with self.trainer.computing():
             going = self.going
@@ -125,7 +123,8 @@ class Simulation(Engine, kind="horizontal"):
         groups = [jobs[first : first + at_once] for first in range(0, len(jobs), at_once)]
         apart = all(shares_nothing(state) for state in self.states)
         begin = time.perf_counter()
-        for number, started in enumerate(self.trainer.spread(self._start, groups, apart=apart)):
+        started_groups = self.trainer.spread(self._start, groups, apart=apart)
+        for number, started in enumerate(started_groups):
             group = groups[number]
             if number == len(groups) - 1:
                 self.batches_ahead.prepare(going)
@@ -169,12 +168,18 @@ class Simulation(Engine, kind="horizontal"):
         if public is None:
             return None
         x, y = align(public, dataset)
-        return Samples(x.to(self.trainer.device), y.to(self.trainer.device))
+        device = self.trainer.device
+        return Samples(x.to(device), y.to(device))
 
-    def _data_of_server(self, state: RunState, public: Samples | None) -> ServerData:
+    def _data_of_servers(self, public: Samples | None) -> dict[str, ServerData]:
+        """By run, the data that its server has; runs without any are left out."""
         samples = self.samples.train
-        sample = Samples(samples.features(state.sample), samples.y[state.sample])
-        return ServerData(state.run, self.trainer, sample, public)
+        by_run = {}
+        for state in self.states:
+            if state.run.server_samples or public:
+                sample = Samples(samples.features(state.sample), samples.y[state.sample])
+                by_run[state.id] = ServerData(state.run, self.trainer, sample, public)
+        return by_run
 
     def _prepare_server(self, state: RunState) -> None:
         """The server's work before the first round."""
@@ -219,7 +224,9 @@ class Simulation(Engine, kind="horizontal"):
         begin = time.perf_counter()
         bytes_down = count_broadcast(state, chosen)
         drafts = with_lies(state, sorted(drafts, key=lambda draft: draft.client))
-        outcomes = transmit(state.run, state.round, drafts, state.recall) if drafts else []
+        outcomes = []
+        if drafts:
+            outcomes = transmit(state.run, state.round, drafts, state.recall)
         end = self._end_round(state, outcomes, chosen)
         before = {name: getattr(state, name) for name in CHANGED}
         if end.state is not None:
@@ -257,10 +264,10 @@ class Simulation(Engine, kind="horizontal"):
 
     def _conclude(
         self, state: RunState, closed: ClosedRound, figures: TestFigures
-    ) -> tuple[dict[str, Any], float]:
+    ) -> tuple[Record, float]:
         """The round's record and its seconds; also decides whether the run goes on."""
         begin = time.perf_counter()
-        record: dict[str, Any] = {"run": state.id, "round": state.round, "loss": None}
+        record: Record = {"run": state.id, "round": state.round, "loss": None}
         if closed.end.state is not None:
             record |= self.metrics.global_metrics(state, figures)
         if record["loss"] is None or not math.isfinite(record["loss"]):
