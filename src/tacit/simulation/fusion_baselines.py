@@ -29,10 +29,10 @@ class NetworkTester:
         """The fused network's figures on the test set, and the scores of the others."""
         fused_loss, fused_hits = _mean_figures(_answer(fused, self.x), self.y)
         client_answers = [_answer(module, self.x) for module in clients]
-        alone = [self._figures(answer, self.y)[1] or 0.0 for answer in client_answers]
+        alone = [self._score(answer) for answer in client_answers]
         average_score = None
         if average is not None:
-            average_score = self.test(average, self.x, self.y)[1]
+            average_score = self._score(_answer(average, self.x))
         ensemble = _mean_answer(client_answers, self.y)
         name = self.score.name
         return {
@@ -40,7 +40,7 @@ class NetworkTester:
             **self.score.global_figures(fused_hits),
             f"alone_{name}": sum(alone) / len(alone),
             f"average_{name}": average_score,
-            f"ensemble_{name}": self._figures(ensemble, self.y)[1],
+            f"ensemble_{name}": self._score(ensemble),
             "alone": alone,
         }
 
@@ -48,11 +48,13 @@ class NetworkTester:
         """Loss and score on these samples; of none, nothing."""
         if not len(y):
             return None, None
-        return self._figures(_answer(module, x), y)
-
-    def _figures(self, output: Tensor, y: Tensor) -> Test:
-        mean_loss, mean_hits = _mean_figures(output, y)
+        mean_loss, mean_hits = _mean_figures(_answer(module, x), y)
         return mean_loss, self.score(mean_hits)
+
+    def _score(self, answer: Tensor) -> float:
+        """The score of an answer to the test set."""
+        _, mean_hits = _mean_figures(answer, self.y)
+        return self.score(mean_hits)
 
 
 def _mean_figures(output: Tensor, y: Tensor) -> tuple[float, float]:

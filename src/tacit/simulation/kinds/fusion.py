@@ -77,8 +77,8 @@ class FusionSimulation(Engine, kind="fusion"):
     def state_dict(self, state: FusionState, client: int | None = None) -> dict[str, Tensor]:
         """The fused network, or the one that a client trained last, as torch saves models."""
         if client is not None:
-            row = state.state_of(client).recall(client).method["w"][0]
-            entries = self._layout(state, client).unflatten(row)
+            memory = state.state_of(client).recall(client)
+            entries = self._layout(state, client).unflatten(memory.method["w"][0])
             return {name: value.cpu().clone() for name, value in entries.items()}
         if state.fused is None:
             return {}
@@ -260,8 +260,9 @@ class FusionSimulation(Engine, kind="fusion"):
         return {"assignment": assignment}
 
     def _network(self, state: FusionState, draft: Draft) -> Dense:
-        layout = self._layout(state, draft.client)
-        return Dense.of(layout.unflatten(draft.memory["w"][0]), f"client {draft.client}")
+        row = draft.memory["w"][0]
+        entries = self._layout(state, draft.client).unflatten(row)
+        return Dense.of(entries, f"client {draft.client}")
 
     def _layout(self, state: FusionState, client: int) -> Layout:
         return self.simulations[state.run.model_of(client)].layout
