@@ -53,7 +53,7 @@ def load_data(study: Study, data: str | None, on_event: OnEvent) -> StudyData:
         except TacitError as error:
             raise name_point(error, _suspects(runs, number)) from error.__cause__
         if not run.is_reference:
-            loading.draw(run, label["split"], partition)
+            loading.keep_division(run, label["split"], partition)
     _check_tasks(loading.datasets, runs)
     return StudyData(loading.datasets, list(loading.divisions.values()), loading.partitions)
 
@@ -82,7 +82,7 @@ class _Loading:
         self.partitions[key] = partition
         return partition
 
-    def draw(self, run: Run, split: str, partition: Partition) -> None:
+    def keep_division(self, run: Run, split: str, partition: Partition) -> None:
         """Keeps the division for the drawings of the study's splits."""
         key = division_key(run)
         if key in self.divisions:
@@ -95,8 +95,8 @@ class _Loading:
         key = _dataset_key(source)
         if key in self.datasets:
             return
-        users_code = [source.path] if isinstance(source, FunctionSource) else []
-        with own_code(users_code):
+        user_code = [source.path] if isinstance(source, FunctionSource) else []
+        with own_code(user_code):
             self.datasets[key] = source.load(data_folder(self.folder), self.on_event)
 
 
