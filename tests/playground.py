@@ -1,9 +1,9 @@
-"""What several tests share: small problems with known answers, played through the real hooks and the real loop."""
+"""What several tests share: small problems with known answers, played by the real loop."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from tacit.federated.algorithm import Algorithm
 from tacit.federated.client_side import client_class
 from tacit.federated.cohort import Cohort
 from tacit.federated.combine.combiner import Combiner
-from tacit.rounds.client import Draft, finish
+from tacit.rounds.client import finish
+from tacit.rounds.participant import Draft
 from tacit.simulation.kinds.horizontal import Simulation
 from tacit.simulation.state import RunState
 from tacit.study.study import Study
@@ -81,7 +82,9 @@ class Quadratic:
     ) -> Gradients:
         who = batch.y[:, 0]
         gap = w - self.centres[who]
-        g = gap if self.hessians is None else torch.einsum("kpq,kq->kp", self.hessians[who], gap)
+        g = gap
+        if self.hessians is not None:
+            g = torch.einsum("kpq,kq->kp", self.hessians[who], gap)
         loss = (gap * g).sum(1, keepdim=True) / 2
         return Gradients(g, loss, torch.zeros_like(loss), buffers)
 
@@ -107,7 +110,10 @@ def play(
     optimiser: Optimiser | None = None,
     start: Tensor | None = None,
 ) -> list[dict[str, Any]]:
-    """Full-participation rounds on a quadratic; returns the server's state before the first round and after each."""
+    """Full-participation rounds on a quadratic.
+
+    Returns the server's state before the first round and after each.
+    """
     count, size = problem.centres.shape
     x = torch.zeros(size, dtype=problem.centres.dtype) if start is None else start
     optimiser = optimiser or an_optimiser_for(algorithm)
@@ -118,9 +124,11 @@ def play(
     states = [server]
     who = torch.arange(count)
     trainer = RowTrainer(None, Samples(who, who), gradient=problem)
-    taken = (algorithm.local_work and [1] * count) or steps
     shards = who.split(1)
-    batches = [ListedBatches([shard] * times) for shard, times in zip(shards, taken, strict=True)]
+    local_steps = [1] * count if algorithm.local_work else steps
+    batches = []
+    for shard, times in zip(shards, local_steps, strict=True):
+        batches.append(ListedBatches([shard] * times))
     for _ in range(rounds):
         sent = sent_rows(algorithm, server, count)
         w, mine, begun = view.begin(sent, mine)
@@ -138,19 +146,20 @@ def play(
             seeds=range(count),
         )
         message, mine = view.finish(done.w, sent, mine, done.work)
-        server = algorithm.aggregate(server, a_cohort(message, samples, done.work.steps, algorithm))
+        cohort = a_cohort(message, samples, done.work.steps, algorithm)
+        server = algorithm.aggregate(server, cohort)
         states.append({**server, "mine": mine})
     return states
 
 
 def sent_rows(algorithm: Algorithm, server: Any, count: int) -> dict[str, Tensor]:
     """What the server sends, one row per client."""
-    x = server["x"]
-    each = [algorithm.send(server, k) for k in range(count)]
-    return {
-        name: torch.stack([torch.as_tensor(one[name]).to(x).reshape(-1) for one in each])
-        for name in each[0]
-    }
+    messages = [algorithm.send(server, client) for client in range(count)]
+    rows = {}
+    for name in messages[0]:
+        tensors = [torch.as_tensor(message[name]).to(server["x"]) for message in messages]
+        rows[name] = torch.stack([tensor.reshape(-1) for tensor in tensors])
+    return rows
 
 
 def a_cohort(
@@ -173,12 +182,12 @@ def a_cohort(
 
 
 def varied(item: Registered, factor: float) -> Any:
-    """The same object with every float field multiplied, so that two of them differ in every column."""
-    kinds = field_types(type(item))
-    return replace(
-        item,
-        **{f.name: getattr(item, f.name) * factor for f in fields(item) if kinds[f.name] is float},
-    )  # type: ignore[type-var, arg-type]
+    """The object with every float field multiplied, so that two of them differ in every column."""
+    values = {}
+    for name, annotation in field_types(type(item)).items():
+        if annotation is float:
+            values[name] = getattr(item, name) * factor
+    return replace(item, **values)  # type: ignore[type-var]
 
 
 def tiny_dataset(
@@ -224,16 +233,18 @@ class StopAfter:
                 raise KeyboardInterrupt
 
 
-def everything(folder: Path) -> dict[str, object]:
-    models = {
-        path.name: torch.load(path, weights_only=True)
-        for path in sorted((folder / "models").glob("*.pt"))
-    }
+def everything(folder: Path) -> dict[str, Any]:
+    """What a study has left: its history and its models."""
+    models = {}
+    for path in sorted((folder / "models").glob("*.pt")):
+        models[path.name] = torch.load(path, weights_only=True)
     return {"history": (folder / "history.jsonl").read_bytes(), "models": models}
 
 
-def assert_same(one: Path, other: Path) -> None:
-    mine, theirs = everything(one), everything(other)
-    assert mine["history"] == theirs["history"]
-    assert mine["models"].keys() == theirs["models"].keys()  # type: ignore[attr-defined]
-    torch.testing.assert_close(mine["models"], theirs["models"], rtol=0, atol=0)
+def assert_same(folder: Path, expected_folder: Path) -> None:
+    """Two studies have left the same, to the bit."""
+    actual = everything(folder)
+    expected = everything(expected_folder)
+    assert actual["history"] == expected["history"]
+    assert actual["models"].keys() == expected["models"].keys()
+    torch.testing.assert_close(actual["models"], expected["models"], rtol=0, atol=0)

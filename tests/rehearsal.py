@@ -1,6 +1,7 @@
-"""A deployment rehearsed: sites that hold their shard only, and a server that holds none, with bytes between them.
+"""A deployment rehearsed: sites with one shard each, and a server without data.
 
-Run as a program, it is a site that speaks through standard input and output.
+Only bytes pass between them. Run as a program, it is a site that speaks through standard input and
+output.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from torch import Tensor
 from tacit.core.rows import pick
 from tacit.core.vectors import Layout
 from tacit.models.model import make_module
-from tacit.rounds.client import Memory, Participant, Reply, draw_batches, take_part
-from tacit.rounds.server import ServerState, broadcast, close_round, expected_form
+from tacit.rounds.client import draw_batches, take_part
+from tacit.rounds.participant import Memory, Participant, Reply
+from tacit.rounds.server import broadcast, close_round, expected_form
+from tacit.rounds.server_state import ServerState
 from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.study.study import Study
 from tacit.training.batches import Samples
@@ -35,8 +38,9 @@ COLUMNS = ("samples", "steps", "loss")
 
 def to_bytes(packet: Mapping[str, Any]) -> bytes:
     """Plain arrays; nothing in it is code."""
+    arrays = {name: np.asarray(value) for name, value in packet.items()}
     buffer = io.BytesIO()
-    np.savez(buffer, **{name: np.asarray(value) for name, value in packet.items()})
+    np.savez(buffer, **arrays)
     return buffer.getvalue()
 
 
@@ -47,14 +51,12 @@ def from_bytes(data: bytes) -> Packet:
 
 def within(packet: Packet, prefix: str) -> Packet:
     """The entries below a prefix."""
-    return {
-        name.removeprefix(prefix): value
-        for name, value in packet.items()
-        if name.startswith(prefix)
-    }
+    names = [name for name in packet if name.startswith(prefix)]
+    return {name.removeprefix(prefix): packet[name] for name in names}
 
 
 def below(prefix: str, rows: Mapping[str, Tensor]) -> Packet:
+    """The same entries, with the prefix before their names."""
     return {f"{prefix}{name}": value for name, value in rows.items()}
 
 
@@ -64,51 +66,58 @@ class Site:
     def __init__(
         self, settings: Mapping[str, Any], client: int, x: Tensor, y: Tensor, outputs: int
     ) -> None:
-        self.run, self.client = run_of(settings), client
+        self.run = run_of(settings)
+        self.client = client
         self.shard = torch.arange(len(y))
-        module = make_module(self.run.model, tuple(x.shape[1:]), outputs, self.run.seed).to(x.dtype)
+        module = make_module(self.run.model, tuple(x.shape[1:]), outputs, self.run.seed)
+        module = module.to(x.dtype)
         self.initial = Layout.of(module).flatten(module)
         self.trainer = RowTrainer(module, Samples(x, y))
-        self.memory, self.pending, self.pending_round = Memory(), Memory(), -1
+        self.memory = Memory()
+        self.pending = Memory()  # kept once the reply of the round `pending_round` is accepted
+        self.pending_round = -1
 
     def hear(self, data: bytes) -> bytes | None:
-        """Keeps its memory if its last reply was accepted, and takes part in the round if there is one."""
+        """Keeps its memory if its last reply was accepted, and takes part in a round if asked."""
         packet = from_bytes(data)
         if int(packet["accepted"]) == self.pending_round >= 0:
-            self.memory, self.pending_round = self.pending, -1
+            self.memory = self.pending
+            self.pending_round = -1
         if "round" not in packet:
             return None
-        round = int(packet["round"])
+        return self._take_part(int(packet["round"]), packet)
+
+    def _take_part(self, round: int, packet: Packet) -> bytes:
+        """The reply of this round, as bytes; nothing if there was no step to take."""
         participant = Participant(
             self.run, self.client, round, self.shard, self.initial, self.memory
         )
         batches = draw_batches(self.run, self.client, round, self.shard, self.trainer)
-        sent, buffers = within(packet, "sent "), within(packet, "buffers ")
-        (finished,) = take_part([participant], sent, [batches], self.trainer, pick(buffers, None))
-        if finished is None:
+        sent = within(packet, "sent ")
+        buffers = pick(within(packet, "buffers "), None)
+        (outcome,) = take_part([participant], sent, [batches], self.trainer, buffers)
+        if outcome is None:
             return b""
-        self.pending, self.pending_round = finished.memory, round
-        reply = finished.reply
-        columns = {
-            name: getattr(reply, name) for name in COLUMNS if getattr(reply, name) is not None
-        }
-        about = {"client": reply.client, "round": reply.round}
-        return to_bytes({**about, **columns, **below("message ", reply.message)})
+        self.pending = outcome.memory
+        self.pending_round = round
+        return write_reply(outcome.reply)
 
     def disk(self) -> bytes:
         """All that must outlive the process."""
-        kept = {"pending_round": self.pending_round}
+        packet: dict[str, Any] = {"pending_round": self.pending_round}
         for name in ("memory", "pending"):
             memory = getattr(self, name)
-            kept |= below(f"{name} method ", memory.method) | below(f"{name} wire ", memory.wire)
-        return to_bytes(kept)
+            packet |= below(f"{name} method ", memory.method)
+            packet |= below(f"{name} wire ", memory.wire)
+        return to_bytes(packet)
 
     def restart(self, disk: bytes) -> None:
         """Goes on as a new process does, from what the old one left."""
-        kept = from_bytes(disk)
-        self.pending_round = int(kept["pending_round"])
+        packet = from_bytes(disk)
+        self.pending_round = int(packet["pending_round"])
         for name in ("memory", "pending"):
-            method, wire = within(kept, f"{name} method "), within(kept, f"{name} wire ")
+            method = within(packet, f"{name} method ")
+            wire = within(packet, f"{name} wire ")
             setattr(self, name, Memory(method, wire))
 
 
@@ -118,13 +127,12 @@ class Coordinator:
     def __init__(
         self, settings: Mapping[str, Any], shape: Sequence[int], outputs: int, everyone: int
     ) -> None:
-        self.run, self.everyone = run_of(settings), everyone
+        self.run = run_of(settings)
+        self.everyone = everyone
         module = make_module(self.run.model, tuple(shape), outputs, self.run.seed)
         layout = Layout.of(module)
-        x = layout.flatten(module)
-        self.state = ServerState(
-            self.run.algorithm.server_init(x, self.run.clients), layout.copy_buffers(module)
-        )
+        server = self.run.algorithm.server_init(layout.flatten(module), self.run.clients)
+        self.state = ServerState(server, layout.copy_buffers(module))
         self.accepted = [-1] * self.run.clients
         self.refused: list[str] = []
 
@@ -144,10 +152,13 @@ class Coordinator:
 
     def close(self, replies: Sequence[bytes]) -> tuple[int, ...]:
         """Ends the round with these replies; the clients whose replies count."""
-        form = expected_form(self.run, self.state)
-        arrived = [read_reply(data) for data in replies]
         end = close_round(
-            self.run, self.state, arrived, chosen=self.chosen, form=form, everyone=self.everyone
+            self.run,
+            self.state,
+            [read_reply(data) for data in replies],
+            chosen=self.chosen,
+            form=expected_form(self.run, self.state),
+            everyone=self.everyone,
         )
         assert end.state is not None
         self.refused += [why for _, why in end.refused]
@@ -157,6 +168,15 @@ class Coordinator:
         return end.accepted
 
 
+def write_reply(reply: Reply) -> bytes:
+    packet: dict[str, Any] = {"client": reply.client, "round": reply.round}
+    for name in COLUMNS:
+        column = getattr(reply, name)
+        if column is not None:
+            packet[name] = column
+    return to_bytes({**packet, **below("message ", reply.message)})
+
+
 def read_reply(data: bytes) -> Reply:
     packet = from_bytes(data)
     columns = {name: packet[name] for name in COLUMNS if name in packet}
@@ -164,7 +184,7 @@ def read_reply(data: bytes) -> Reply:
 
 
 def run_of(settings: Mapping[str, Any]) -> HorizontalRun:
-    run = Study(**settings).runs()[0]
+    (run,) = Study(**settings).runs()
     assert isinstance(run, HorizontalRun)
     return run
 
@@ -219,16 +239,20 @@ def serve(incoming: IO[bytes], outgoing: IO[bytes]) -> None:
     site: Site | None = None
     while (data := read_frame(incoming)) is not None:
         packet = from_bytes(data)
-        answer: bytes | None = b""
+        answer: bytes | None = None
         if "settings" in packet:
-            settings = json.loads(packet["settings"].numpy().tobytes())
-            site = Site(
-                settings, int(packet["client"]), packet["x"], packet["y"], int(packet["outputs"])
-            )
+            site = site_of(packet)
         else:
             assert site
             answer = site.hear(data)
         write_frame(outgoing, answer or b"")
+
+
+def site_of(packet: Packet) -> Site:
+    settings = json.loads(packet["settings"].numpy().tobytes())
+    client = int(packet["client"])
+    outputs = int(packet["outputs"])
+    return Site(settings, client, packet["x"], packet["y"], outputs)
 
 
 if __name__ == "__main__":

@@ -371,8 +371,8 @@ def test_pictures_are_bytes_on_the_gpu() -> None:
     pixels = Dataset("pixels", x, data.y, x[:100], data.y[:100], data.labels)
     run = Study(model="mlp", clients=2).runs()[0]
     simulation = Simulation([("one", run)], pixels, device="cuda")
-    assert simulation.pool.train.x.dtype == torch.uint8
-    assert torch.equal(simulation.pool.x.cpu(), x)
+    assert simulation.samples.train.x.dtype == torch.uint8
+    assert torch.equal(simulation.samples.x.cpu(), x)
 
 
 def test_the_same_seed_gives_the_same_bits() -> None:

@@ -16,8 +16,8 @@ from tacit.execution.estimates import Estimator, RunCost
 from tacit.execution.placement import Placement
 from tacit.execution.plan import Block
 from tacit.federated.client_side import client_class
-from tacit.study.guests import Named
 from tacit.study.texts import plain
+from tacit.study.user_code import Named
 
 SHARE = 0.8  # of the free memory, which is planned with
 

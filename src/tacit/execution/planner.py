@@ -19,7 +19,7 @@ from tacit.execution.plan import Plan
 from tacit.models.model import Imported
 from tacit.models.own import OWN, recall
 from tacit.records.tally import duration
-from tacit.study.guests import Named, guests_of, parts_of
+from tacit.study.user_code import Named, components_of, user_code_of
 
 START = 4.0  # seconds that a worker process takes to start, about
 PROCESS = 400 << 20  # bytes that it takes before it has done anything
@@ -57,7 +57,7 @@ def make_plan(
 
 def cannot_travel(runs: Sequence[Named]) -> str | None:
     """The import path of the first method or model that only this process knows, if any."""
-    for method in parts_of(runs):
+    for method in components_of(runs):
         path, value = _definition(method)
         if value is not None and not path.startswith("tacit.") and not _is_importable(path, value):
             return path
@@ -138,7 +138,7 @@ def _by_work(plan: Plan, runs: Sequence[Named], estimator: Estimator) -> Plan:
     if saved < 2 * START:
         why = "too little to pay for starting processes; ask for more workers to start them anyway"
         return replace(plan, why=f"{work}, {why}")
-    guests = guests_of(runs)
+    guests = user_code_of(runs)
     if guests:
         why = f"with code of your own ({guests[0]}); ask for more workers to spread it"
         return replace(plan, why=f"{work}, {why}")

@@ -22,8 +22,8 @@ from tacit.execution.source_keys import source_key, source_keys
 from tacit.records import checkpoint
 from tacit.records.messages import BlockEnded, BlockSaved, Message, ModelTrained, RoundPlayed
 from tacit.simulation.engine import Engine, find_engine
-from tacit.study.guests import Named, guests_of
 from tacit.study.tested_clients import tested_clients
+from tacit.study.user_code import Named, user_code_of
 
 SPARING = 10  # times as long as a checkpoint takes passes before the next one
 
@@ -79,7 +79,7 @@ def play_block(
     task: Task, datasets: Mapping[str, Dataset], stopping: Callable[[], bool] = lambda: False
 ) -> Iterator[Message]:
     """Plays a block to its end or, once `stopping` says so, to the end of a round."""
-    guests = guests_of(task.runs)
+    guests = user_code_of(task.runs)
     with own_code(guests):
         simulation = _resumed(task, datasets)
     due = time.monotonic() + task.every
@@ -147,7 +147,7 @@ def _resumed(task: Task, datasets: Mapping[str, Dataset]) -> Engine:
 
 def _saved(task: Task, simulation: Engine) -> BlockSaved:
     """A checkpoint; it is whole where the clients' memories are not on disk."""
-    saved = simulation.saved(whole=task.memories is None)
+    saved = simulation.saved(portable=task.memories is None)
     states = {}
     rounds = {}
     for state, values in zip(simulation.states, saved, strict=True):

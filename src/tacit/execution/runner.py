@@ -26,11 +26,11 @@ from tacit.records.environment import note_environment, read_environment
 from tacit.records.folder import new_folder as new_folder
 from tacit.records.recorder import Recorder
 from tacit.study.checks import cautions
-from tacit.study.guests import Named
 from tacit.study.run import Run
 from tacit.study.run_names import encoding_files, label_runs, row_names, run_ids, table_columns
 from tacit.study.study import Study, describe
 from tacit.study.study_data import StudyData, load_data
+from tacit.study.user_code import Named
 
 # Seconds between two checkpoints of a study; what a crash loses is computed again.
 CHECKPOINT_SECONDS = 1.0

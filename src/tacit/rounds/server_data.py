@@ -13,7 +13,7 @@ from tacit.core.vectors import unpack
 from tacit.federated.cohort import Cohort
 from tacit.federated.wire.stage import BUFFERS
 from tacit.rounds.client import PLAIN_PASSES, fit
-from tacit.rounds.server import Losses, ServerState
+from tacit.rounds.server_state import Losses, ServerState
 from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.training.batches import Samples
 from tacit.training.row_trainer import RowTrainer
@@ -21,7 +21,7 @@ from tacit.training.row_trainer import RowTrainer
 
 @dataclass(frozen=True)
 class ServerData:
-    """A run's server with data of its own."""
+    """The data of a run's server, and what it does with them."""
 
     run: HorizontalRun
     trainer: RowTrainer
@@ -29,65 +29,76 @@ class ServerData:
     public: Samples | None = None  # a public table; without one, the sample serves
 
     def losses(self, state: ServerState) -> Losses | None:
-        """The loss, on a part of the sample that is drawn anew each round, of the model moved by each row."""
+        """The loss of the global model moved by each row, for combiners that judge updates.
+
+        It is measured on a part of the sample that is drawn anew each round.
+        """
         if not len(self.sample.y):
             return None
 
         def losses_of(dx: Tensor, size: int) -> Tensor:
-            draw = generator(self.run.seed, "server loss", state.round)
-            index = torch.randperm(len(self.sample.y), generator=draw)[:size].to(
-                self.sample.y.device
-            )
-            judged = Samples(self.sample.features(index), self.sample.y[index])
+            samples = self._draw(state.round, size)
             means = []
             for row in dx:  # one model at a time: rows may be many and models large
-                (losses, _), *_ = self.trainer.test(
-                    [(state.server["x"] + row, state.buffers)], judged
-                )
+                model = (state.server["x"] + row, state.buffers)
+                ((losses, _),) = self.trainer.test([model], samples)
                 means.append(losses.mean())
             return torch.stack(means)[:, None].to(dx)
 
         return losses_of
 
+    def _draw(self, round: int, size: int) -> Samples:
+        """So many of the server's own samples, others each round."""
+        draw = generator(self.run.seed, "server loss", round)
+        order = torch.randperm(len(self.sample.y), generator=draw)
+        index = order[:size].to(self.sample.y.device)
+        return Samples(self.sample.features(index), self.sample.y[index])
+
     def pretrained(self, x: Tensor, buffers: Rows) -> tuple[Tensor, Rows]:
         """The initial model (P,) after passes over the public data."""
-        return self._fitted(
-            "pre-training", self.run.pretraining, ServerState({"x": x}, buffers), self._public
-        )
+        state = ServerState({"x": x}, buffers)
+        return self._fitted("pre-training", self.run.pretraining, state, self._public)
 
     def distil(self, before: ServerState, after: ServerState, cohort: Cohort) -> ServerState:
-        """Draws the new global model towards the clients' mean prediction on the public data, which needs no labels.
+        """Draws the new global model towards the clients' mean prediction on the public data.
 
-        Lin, Kong, Stich, Jaggi: Ensemble Distillation for Robust Model Fusion in Federated Learning, 2020, algorithm 1.
+        That needs no labels. Lin, Kong, Stich, Jaggi: Ensemble Distillation for Robust Model Fusion
+        in Federated Learning, 2020, algorithm 1.
         """
-        inputs, teachers = self._public.x, torch.zeros(())
-        for k, dx in enumerate(cohort.messages["dx"]):  # one model at a time
-            entries = {
-                name: cohort.messages[name][k] for name in BUFFERS if name in cohort.messages
-            }
-            buffers = unpack(entries, after.buffers)
-            answers = self.trainer.outputs(before.server["x"] + dx, buffers, inputs)
-            teachers = teachers.to(answers) + answers / len(cohort.ids)
-        numbers = self._public.y.is_floating_point()  # a regression's
-        data = Samples(inputs, teachers[:, 0] if numbers else teachers.softmax(1))
-        at = replace(after, round=before.round)
-        x, buffers = self._fitted("distillation", self.run.distillation, at, data)
+        teachers = self._mean_prediction(before, after, cohort)
+        is_regression = self._public.y.is_floating_point()
+        targets = teachers[:, 0] if is_regression else teachers.softmax(1)
+        data = Samples(self._public.x, targets)
+        state = replace(after, round=before.round)
+        x, buffers = self._fitted("distillation", self.run.distillation, state, data)
         return ServerState({**after.server, "x": x}, buffers, after.round)
+
+    def _mean_prediction(self, before: ServerState, after: ServerState, cohort: Cohort) -> Tensor:
+        """The mean of what the clients' models say of the public data. # (n, outputs)"""
+        mean = torch.zeros(())
+        names = [name for name in BUFFERS if name in cohort.messages]
+        for row, dx in enumerate(cohort.messages["dx"]):  # one model at a time
+            entries = {name: cohort.messages[name][row] for name in names}
+            buffers = unpack(entries, after.buffers)
+            w = before.server["x"] + dx
+            answers = self.trainer.outputs(w, buffers, self._public.x)
+            mean = mean.to(answers) + answers / len(cohort.ids)
+        return mean
 
     @property
     def _public(self) -> Samples:
         return self.sample if self.public is None else self.public
 
     def _fitted(
-        self, name: str, epochs: int, state: ServerState, data: Samples
+        self, purpose: str, epochs: int, state: ServerState, data: Samples
     ) -> tuple[Tensor, Rows]:
-        run, trainer = self.run, self.trainer.on(data)
+        """The global model after passes over these data; `purpose` seeds what is random in them."""
+        run = self.run
+        trainer = self.trainer.on(data)
         everything = torch.arange(len(data.y))
-        order = torch.Generator().manual_seed(derive(run.seed, name, state.round))
-        batches = trainer.draw_batches(
-            PLAIN_PASSES, everything, epochs, run.batch_size_of(0), order
-        )
-        seed = derive(run.seed, name, 0, state.round)
-        return fit(
-            run, state.round, (state.server["x"][None], state.buffers), batches, trainer, seed
-        )
+        order = generator(run.seed, purpose, state.round)
+        batch_size = run.batch_size_of(0)
+        batches = trainer.draw_batches(PLAIN_PASSES, everything, epochs, batch_size, order)
+        seed = derive(run.seed, purpose, 0, state.round)
+        model = (state.server["x"][None], state.buffers)
+        return fit(run, state.round, model, batches, trainer, seed)

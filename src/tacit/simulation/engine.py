@@ -1,4 +1,7 @@
-"""What plays the runs of one kind, round by round: one file per engine in `kinds/`, found by its name."""
+"""What plays the runs of one kind, round by round.
+
+There is one file per engine in `kinds/`, and a kind of run names its file.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,11 @@ from tacit.core.registry import import_folder
 from tacit.data.dataset import Dataset
 from tacit.study.run import Run
 
+Record = dict[str, Any]  # of a round, for the history
+
 
 class Engine(ABC):
-    """Base of the engines. `kind` is the file's name, which a kind of run names as its engine."""
+    """Base of the engines. `kind` is the file's name."""
 
     kinds: ClassVar[dict[str, type[Engine]]] = {}
     states: Sequence[Any]
@@ -38,16 +43,19 @@ class Engine(ABC):
         return [state for state in self.states if state.status == "running"]
 
     @abstractmethod
-    def play_round(self) -> Iterator[tuple[dict[str, Any], float]]:
-        """One round of every run that is still going: each one's record for the history, and its seconds."""
+    def play_round(self) -> Iterator[tuple[Record, float]]:
+        """One round of every run that is going: its record for the history, and its seconds."""
 
     @abstractmethod
-    def saved(self, *, whole: bool = False) -> list[dict[str, Any]]:
-        """For a checkpoint; `whole` where it is to be restored without the clients' memories on disk."""
+    def saved(self, *, portable: bool = False) -> list[dict[str, Any]]:
+        """For a checkpoint, one entry per run.
+
+        A `portable` one can be restored without the files of the clients' memories.
+        """
 
     @abstractmethod
     def checkpointed(self) -> None:
-        """Says that what `saved` gave last has been written: what only older checkpoints need is given up."""
+        """Says that what `saved` gave last has been written; older checkpoints are given up."""
 
     @abstractmethod
     def discard(self) -> None:

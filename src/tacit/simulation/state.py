@@ -1,4 +1,4 @@
-"""A run on its way: what the server knows, what each client remembers, and which samples are whose."""
+"""A run on its way: the server's state, the clients' memories, and the samples that each has."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tacit.data.partition import Partition, add_noise
 from tacit.data.shards import Shards
 from tacit.federated.algorithm import Server
 from tacit.rounds import memories
-from tacit.rounds.client import Memory, Participant, remembered
-from tacit.rounds.server import ServerState
+from tacit.rounds.participant import Memory, Participant, remembered
+from tacit.rounds.server_state import ServerState
 from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.study.portrait import division_key
 from tacit.study.run import Run
@@ -38,15 +38,14 @@ class RunProgress:
     id: str
     run: Run
     round: int = field(default=0, kw_only=True)
-    status: str = field(
-        default="running", kw_only=True
-    )  # then finished | target | patience | diverged
-    best: float = field(default=-math.inf, kw_only=True)  # score so far
-    stale: int = field(default=0, kw_only=True)  # rounds since the best one
+    # finished, target, patience or diverged, once it has ended
+    status: str = field(default="running", kw_only=True)
+    best: float = field(default=-math.inf, kw_only=True)  # the best score so far
+    stale: int = field(default=0, kw_only=True)  # rounds since then
     seconds: float = field(default=0.0, kw_only=True)  # of the current round
 
-    def judge(self, score: float | None) -> None:
-        """Whether the run goes on after a round that ended with this score."""
+    def update_status(self, score: float | None) -> None:
+        """Decides whether the run goes on after a round that ended with this score."""
         if self.status == "diverged" or score is None:
             return
         self.stale = 0 if score > self.best else self.stale + 1
@@ -66,73 +65,87 @@ class RunState(RunProgress):
 
     run: HorizontalRun
     initial: Tensor  # (P,), before the first round
-    train: Shards[Tensor]  # each client's samples, as indices into the pool
+    train: Shards[Tensor]  # each client's samples, as indices into the group's
     test: Shards[Tensor]
     sample: Tensor  # the server's own
     server: Server
     buffers: Rows
     attackers: frozenset[int] = frozenset()
     memory: memories.Memories = field(default_factory=dict)
-    wire_memory: memories.Memories = field(
-        default_factory=dict
-    )  # "0 dx" is the first stage's for entry dx
-    folder: Path | None = (
-        None  # for memories that are too many to hold; without one, a temporary file is used
-    )
+    # "0 dx" is the first stage's for the entry dx
+    wire_memory: memories.Memories = field(default_factory=dict)
+    # for memories that are too many to hold; without one, temporary files are used
+    folder: Path | None = None
 
-    def saved(self, *, whole: bool = False) -> dict[str, Any]:
+    def saved(self, *, portable: bool = False) -> dict[str, Any]:
         """What a checkpoint keeps; the rest follows from the run.
 
-        Memories in a file stay there, unless the state is to travel without it, `whole`.
+        Memories in a file stay there, unless the checkpoint is to be `portable`.
         """
-        kept = {name: memories.saved(getattr(self, name), whole=whole) for name in MEMORIES}
-        return {name: getattr(self, name) for name in SAVED} | kept
+        state = {name: getattr(self, name) for name in SAVED}
+        for name in MEMORIES:
+            state[name] = memories.saved(getattr(self, name), portable=portable)
+        return state
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         for name in SAVED:
             setattr(self, name, _to(saved[name], self.initial.device))
         for name in MEMORIES:
-            setattr(self, name, memories.restored(saved[name], self._shelf(name)))
+            restored = memories.restored(saved[name], self._storage(name))
+            setattr(self, name, restored)
 
     @property
-    def standing(self) -> ServerState:
+    def server_state(self) -> ServerState:
         """What the server's half of a round starts from."""
         return ServerState(self.server, self.buffers, self.round)
 
     def participant(self, client: int, own_start: Tensor | None = None) -> Participant:
-        """The client's place in this round."""
-        memory = Memory(self.memory.get(client, {}), {})
+        """The client in this round, without what its wire remembers."""
         return Participant(
-            self.run, client, self.round, self.train[client], self.initial, memory, own_start
+            run=self.run,
+            client=client,
+            round=self.round,
+            shard=self.train[client],
+            initial=self.initial,
+            memory=Memory(self.memory.get(client, {})),
+            own_start=own_start,
         )
 
     def recall(self, client: int) -> Memory:
         """All that the client remembers, as it was after its last accepted reply, or new."""
+        memory = remembered(self.participant(client))
         wire = self.wire_memory.get(client, {}) if self.run.wire else {}
-        return replace(remembered(self.participant(client)), wire=wire)
+        return replace(memory, wire=wire)
 
-    def remember(self, kept: Mapping[int, Memory]) -> None:
+    def remember(self, accepted: Mapping[int, Memory]) -> None:
         """Keeps the next memories of the clients whose replies were accepted."""
-        method = {client: memory.method for client, memory in kept.items() if memory.method}
-        wire = {client: memory.wire for client, memory in kept.items() if memory.wire}
-        self.memory = memories.updated(self.memory, method, self._shelf("memory"))
-        self.wire_memory = memories.updated(self.wire_memory, wire, self._shelf("wire_memory"))
+        method = {}
+        wire = {}
+        for client, memory in accepted.items():
+            if memory.method:
+                method[client] = memory.method
+            if memory.wire:
+                wire[client] = memory.wire
+        self.memory = memories.updated(self.memory, method, self._storage("memory"))
+        self.wire_memory = memories.updated(self.wire_memory, wire, self._storage("wire_memory"))
 
     @property
-    def stores(self) -> list[memories.Stored]:
+    def stores(self) -> list[memories.StoredMemories]:
         """The memories that are in files."""
-        return [
-            part for part in (self.memory, self.wire_memory) if isinstance(part, memories.Stored)
-        ]
+        both = (self.memory, self.wire_memory)
+        return [store for store in both if isinstance(store, memories.StoredMemories)]
 
-    def _shelf(self, name: str) -> memories.Shelf:
+    def _storage(self, name: str) -> memories.FileStorage:
         path = self.folder / f"{self.id}-{name}.bin" if self.folder else None
-        return memories.Shelf(self.run.clients, path, self.initial.device)
+        return memories.FileStorage(self.run.clients, path, self.initial.device)
 
 
 @dataclass(frozen=True)
 class GroupSamples:
-    """The samples of all runs of a group: the data set, a copy for each kind of noise on it, and attackers' samples."""
+    """The samples of all runs of a group.
+
+    They are the data set, a copy of it for each kind of noise, and what attackers made of theirs.
+    """
 
     train: Samples
     test: Samples
@@ -155,46 +168,53 @@ class GroupSamples:
 
 
 class _Gathering:
-    """The samples of a group's runs as they come together."""
+    """The samples of a group's runs as they come together: blocks, one after another.
+
+    The first block is the data set.
+    """
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
-        self.x, self.y = [dataset.x], [dataset.y]
-        self.noisy: dict[
-            str, int
-        ] = {}  # which samples have a run's noise on them; runs with the same noise share them
+        self.x = [dataset.x]
+        self.y = [dataset.y]
+        self.noisy: dict[str, int] = {}  # the blocks with noise, by `division_key`
 
-    def seen_by(self, run: HorizontalRun, partition: Partition, key: str) -> int:
-        """The number of the samples that this run's clients see: the data set itself, or a copy with noise."""
+    def seen_by(self, run: HorizontalRun, partition: Partition) -> int:
+        """The number of the block that this run's clients see.
+
+        It is the data set itself, or a copy with noise; runs with the same noise share the copy.
+        """
         if not partition.noise.any():
             return 0
+        key = division_key(run)
         if key not in self.noisy:
-            self.noisy[key] = self._add(
-                add_noise(self.dataset.x, partition, run.seed), self.dataset.y
-            )
+            noisy_x = add_noise(self.dataset.x, partition, run.seed)
+            self.noisy[key] = self._add(noisy_x, self.dataset.y)
         return self.noisy[key]
 
-    def poisoned(
-        self, run: HorizontalRun, partition: Partition, seen: int, attackers: Sequence[int]
+    def poison(
+        self, run: HorizontalRun, partition: Partition, block: int, attackers: Sequence[int]
     ) -> dict[int, Tensor]:
-        """What attackers have made of their samples: where these are, by client."""
-        places = {}
-        for client in attackers if run.attackers.poisons else ():
+        """Adds what attackers make of their samples in a block; by client, the new indices."""
+        indices = {}
+        for client in attackers:
             shard = partition.train[client]
+            x = self.x[block][shard]
+            y = self.y[block][shard]
             draw = generator(run.seed, "poison", client)
-            changed = run.attackers.poison(
-                self.x[seen][shard], self.y[seen][shard], self.dataset.classes, draw
-            )
-            start = self.offset(self._add(*changed))
-            places[client] = torch.arange(start, start + len(shard))
-        return places
+            x, y = run.attackers.poison(x, y, self.dataset.classes, draw)
+            start = self.offset(self._add(x, y))
+            indices[client] = torch.arange(start, start + len(shard))
+        return indices
 
-    def offset(self, number: int) -> int:
-        """Where these samples begin."""
-        return sum(len(y) for y in self.y[:number])
+    def offset(self, block: int) -> int:
+        """The index of the block's first sample."""
+        return sum(len(y) for y in self.y[:block])
 
     def joined(self) -> Samples:
-        return Samples(torch.cat(self.x) if len(self.x) > 1 else self.x[0], torch.cat(self.y))
+        if len(self.x) == 1:  # no need to copy the data set's pictures
+            return Samples(self.x[0], torch.cat(self.y))
+        return Samples(torch.cat(self.x), torch.cat(self.y))
 
     def _add(self, x: Tensor, y: Tensor) -> int:
         self.x.append(x)
@@ -208,47 +228,56 @@ def prepare(
     device: torch.device,
     partitions: Mapping[str, Partition] | None = None,
 ) -> tuple[GroupSamples, nn.Module, list[RunState]]:
-    """The states of a group's runs, over one pool of samples; the module serves as a mould.
+    """The samples of a group's runs, a module that all their models have the form of, and states.
 
-    `partitions` are divisions of the data that are known already, by `division_key`.
+    `partitions` are divisions of the data that were made before, by `division_key`.
     """
-    gathering, states = _Gathering(dataset), []
+    gathering = _Gathering(dataset)
     divided = dict(partitions or {})
+    states = []
     for id, run in runs:
         key = division_key(run)
-        divided[key], module = try_out(run, dataset, divided.get(key))
-        partition = divided[key]
-        seen = gathering.seen_by(run, partition, key)
-        offset = gathering.offset(seen)
-        train, test = (
-            side.on(torch.device("cpu"), offset) for side in (partition.train, partition.test)
-        )
-        attackers = run.attackers.who(run.clients, run.seed) if run.attackers.count else ()
-        if poisoned := gathering.poisoned(run, partition, seen, attackers):
-            train = train.replaced(poisoned)
-        sample = torch.from_numpy(partition.server).to(device)
-        state = _start(id, run, module.to(device, dataset.x.dtype), (train, test, sample))
-        states.append(replace(state, attackers=frozenset(attackers)))
-    return GroupSamples(gathering.joined(), Samples(dataset.test_x, dataset.test_y)), module, states
+        partition, module = try_out(run, dataset, divided.get(key))
+        divided[key] = partition
+        module = module.to(device, dataset.x.dtype)
+        states.append(_start(id, run, module, partition, gathering))
+    samples = GroupSamples(gathering.joined(), Samples(dataset.test_x, dataset.test_y))
+    return samples, module, states
 
 
 def _start(
-    id: str,
-    run: HorizontalRun,
-    module: nn.Module,
-    samples: tuple[Shards[Tensor], Shards[Tensor], Tensor],
+    id: str, run: HorizontalRun, module: nn.Module, partition: Partition, gathering: _Gathering
 ) -> RunState:
+    """A run before its first round; the samples that it sees join those of the group."""
     layout = Layout.of(module)
     x = layout.flatten(module)
-    server = run.algorithm.server_init(x, run.clients)
-    return RunState(id, run, x, *samples, server=server, buffers=layout.copy_buffers(module))
+    block = gathering.seen_by(run, partition)
+    offset = gathering.offset(block)
+    cpu = torch.device("cpu")
+    train = partition.train.on(cpu, offset)
+    attackers: Sequence[int] = ()
+    if run.attackers.count:
+        attackers = run.attackers.who(run.clients, run.seed)
+    if attackers and run.attackers.poisons:
+        poisoned = gathering.poison(run, partition, block, attackers)
+        train = train.replaced(poisoned)
+    return RunState(
+        id=id,
+        run=run,
+        initial=x,
+        train=train,
+        test=partition.test.on(cpu, offset),
+        sample=torch.from_numpy(partition.server).to(x.device),
+        server=run.algorithm.server_init(x, run.clients),
+        buffers=layout.copy_buffers(module),
+        attackers=frozenset(attackers),
+    )
 
 
 def _to(value: Any, device: torch.device) -> Any:
+    """Tensors, and those in a dict, on this device; other values as they are."""
     if isinstance(value, Tensor):
         return value.to(device)
-    return (
-        {key: _to(item, device) for key, item in value.items()}
-        if isinstance(value, dict)
-        else value
-    )
+    if isinstance(value, dict):
+        return {key: _to(item, device) for key, item in value.items()}
+    return value

@@ -1,4 +1,4 @@
-"""A study's file as settings, and tables that lie beside the file."""
+"""Reads a study's file, and finds the tables that lie beside it."""
 
 from __future__ import annotations
 
@@ -11,25 +11,39 @@ import yaml
 from tacit.core.errors import StudyError, shown
 from tacit.core.yaml_text import parse, reason
 
+EXAMPLE = "'algorithm: fedavg'"
+DATA_SETTINGS = ("dataset", "public")  # these may name tables
+
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The settings in a study file, tables found from the current folder or from the file's own."""
-    try:
-        found = parse(path.read_text(encoding="utf-8"))
-    except IsADirectoryError:
-        resumable = (
-            f", or go on with it: tacit run --resume {path}"
-            if (path / "study.yaml").exists()
-            else ""
-        )
+    """The settings in a study file. Tables are looked for in the current folder and beside it."""
+    content = _parse_file(path)
+    if content is None:
         raise StudyError(
-            f"cannot read the study {path}: it is a folder; name the file in it{resumable}"
+            f"{path} is empty; expected settings such as {EXAMPLE} (tacit new writes them)"
+        )
+    if not isinstance(content, dict):
+        got = f"{_kind(content)} {shown(content)}"
+        raise StudyError(f"{path}: expected settings such as {EXAMPLE}, got {got}")
+    settings = {str(key): value for key, value in content.items()}
+    for name in DATA_SETTINGS:
+        if name in settings:
+            settings[name] = _locate_tables(settings[name], path.parent)
+    return settings
+
+
+def _parse_file(path: Path) -> Any:
+    """The file's content as YAML; a StudyError says why there is none."""
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except IsADirectoryError:
+        raise _folder_error(path) from None
+    except FileNotFoundError as error:
+        raise StudyError(
+            f"cannot read the study {path}: {error.strerror}; tacit new writes one to start from"
         ) from None
     except OSError as error:
-        hint = (
-            "; tacit new writes one to start from" if isinstance(error, FileNotFoundError) else ""
-        )
-        raise StudyError(f"cannot read the study {path}: {error.strerror}{hint}") from None
+        raise StudyError(f"cannot read the study {path}: {error.strerror}") from None
     except (UnicodeDecodeError, yaml.reader.ReaderError):
         raise StudyError(
             f"cannot read the study {path}: it is not text; expected a YAML file"
@@ -38,39 +52,36 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise StudyError(f"{path} is nested too deeply for a study") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2024-13-45
         raise StudyError(f"{path} is not valid YAML: {reason(error)}") from None
-    if found is None:
-        raise StudyError(
-            f"{path} is empty; expected settings such as 'algorithm: fedavg' (tacit new writes them)"
-        )
-    if not isinstance(found, dict):
-        raise StudyError(
-            f"{path}: expected settings such as 'algorithm: fedavg', got {_kind(found)} {shown(found)}"
-        )
-    settings = {str(key): value for key, value in found.items()}
-    return {
-        key: _beside(value, path.parent) if key in ("dataset", "public") else value
-        for key, value in settings.items()
-    }
 
 
-def _beside(value: Any, folder: Path) -> Any:
-    """A table's relative path, taken from the study's folder where it leads nowhere from the current one."""
+def _folder_error(path: Path) -> StudyError:
+    text = f"cannot read the study {path}: it is a folder; name the file in it"
+    if not (path / "study.yaml").exists():
+        return StudyError(text)
+    return StudyError(
+        f"{text}, or go on with it: tacit.resume({str(path)!r})", parameters=("resume",)
+    )
+
+
+def _locate_tables(value: Any, folder: Path) -> Any:
+    """The setting with the paths of its tables as `_locate` finds them."""
     if isinstance(value, list):
-        return [_beside(item, folder) for item in value]
+        return [_locate_tables(item, folder) for item in value]
     if not isinstance(value, Mapping):
         return value
     if value.get("name") == "table" and "path" in value:
-        return {**value, "path": _found(value["path"], folder)}
-    return {key: _beside(item, folder) for key, item in value.items()}
+        return {**value, "path": _locate(value["path"], folder)}
+    return {key: _locate_tables(item, folder) for key, item in value.items()}
 
 
-def _found(path: Any, folder: Path) -> Any:
+def _locate(path: Any, folder: Path) -> Any:
+    """A path that leads nowhere from the current folder, taken from the study's folder instead."""
     if isinstance(path, list):
-        return [_found(one, folder) for one in path]
-    elsewhere = (
-        isinstance(path, str) and not Path(path).expanduser().exists() and (folder / path).exists()
-    )
-    return str(folder / path) if elsewhere else path
+        return [_locate(item, folder) for item in path]
+    if not isinstance(path, str) or Path(path).expanduser().exists():
+        return path
+    beside = folder / path
+    return str(beside) if beside.exists() else path
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -81,15 +92,15 @@ def parse_override(text: str) -> tuple[str, Any]:
     try:
         return key, parse(value)
     except (yaml.YAMLError, ValueError) as error:
-        what = f"{shown(value)} is not valid YAML ({reason(error)})"
-        raise StudyError(f"{key}: {what}; quote it, or close its brackets") from None
+        raise StudyError(
+            f"{key}: {shown(value)} is not valid YAML ({reason(error)}); quote it, or close its"
+            " brackets"
+        ) from None
 
 
 def _kind(value: Any) -> str:
-    return (
-        "a list"
-        if isinstance(value, list)
-        else "the text"
-        if isinstance(value, str)
-        else "the value"
-    )
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, str):
+        return "the text"
+    return "the value"

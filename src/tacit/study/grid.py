@@ -1,4 +1,4 @@
-"""The points of a grid; where some of them are refused, the error names what those have in common."""
+"""The points of a grid; where some of them are refused, the error names what those share."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from tacit.study.texts import short_values
 
 T = TypeVar("T")
 Point = dict[str, Any]
+Choices = Mapping[str, Sequence[Any]]
+Refusal = tuple[Point, TacitError]
 
 
-def make_points(
-    choices: Mapping[str, Sequence[Any]], make: Callable[..., T], plain: Callable[[Any], Any]
-) -> list[T]:
-    """One object per point of the product of the choices; `plain` turns a choice into what can be shown."""
-    made: list[T] = []
-    refused: list[tuple[Point, TacitError]] = []
+def make_points(choices: Choices, make: Callable[..., T], plain: Callable[[Any], Any]) -> list[T]:
+    """One object per point of the product of the choices.
+
+    `plain` turns a choice into what can be shown.
+    """
+    objects: list[T] = []
+    refusals: list[Refusal] = []
     for values in itertools.product(*choices.values()):
         point = dict(zip(choices, values, strict=True))
         try:
-            made.append(make(**point))
+            objects.append(make(**point))
         except TacitError as error:
-            refused.append((point, error))
-    if refused:
-        raise _naming(refused, choices, plain)
-    return made
+            refusals.append((point, error))
+    if refusals:
+        raise _first_refusal(refusals, choices, plain)
+    return objects
 
 
 def call_point(settings: Mapping[str, Any]) -> str:
@@ -36,34 +39,39 @@ def call_point(settings: Mapping[str, Any]) -> str:
     >>> call_point({"combiner": "krum", "algorithm": "fedplus"})
     'fedplus with combiner krum'
     """
-    rest = [f"{key} {value}" for key, value in settings.items() if key != "algorithm"]
-    return " with ".join(
-        part for part in (str(settings.get("algorithm", "")), ", ".join(rest)) if part
-    )
+    algorithm = str(settings.get("algorithm", ""))
+    texts = [f"{key} {value}" for key, value in settings.items() if key != "algorithm"]
+    rest = ", ".join(texts)
+    if algorithm and rest:
+        return f"{algorithm} with {rest}"
+    return algorithm or rest
 
 
-def renamed(error: TacitError, settings: Mapping[str, Any]) -> TacitError:
-    """The error with the point's name before it, if there is anything to say."""
+def name_point(error: TacitError, settings: Mapping[str, Any]) -> TacitError:
+    """The error with the point's name before it, if any settings tell the point from others."""
     if not settings:
         return error
-    named = type(error)(f"{call_point(settings)}: {error}")
+    text = f"{call_point(settings)}: {error}"
+    named = type(error)(text, parameters=error.parameters)
     named.__cause__ = error.__cause__
     return named
 
 
-def _naming(
-    refused: Sequence[tuple[Point, TacitError]],
-    choices: Mapping[str, Sequence[Any]],
-    plain: Callable[[Any], Any],
+def _first_refusal(
+    refusals: Sequence[Refusal], choices: Choices, plain: Callable[[Any], Any]
 ) -> TacitError:
-    """The first refusal, and the settings that all points refused for that reason share and some others do not."""
-    first, error = refused[0]
-    alike = [point for point, other in refused if str(other) == str(error)]
+    """The first refusal, with the settings that explain it.
+
+    All points that were refused for the same reason share these settings, and other points do not.
+    """
+    first, error = refusals[0]
+    alike = [point for point, refusal in refusals if str(refusal) == str(error)]
     guilty = {}
     for key, values in choices.items():
-        texts = [str(plain(value)) for value in values]
-        if len({str(plain(point[key])) for point in alike}) < len(set(texts)):
-            guilty[key] = short_values([plain(value) for value in values])[
-                texts.index(str(plain(first[key])))
-            ]
-    return renamed(error, guilty)
+        shown = [plain(value) for value in values]
+        texts = [str(value) for value in shown]
+        refused_texts = {str(plain(point[key])) for point in alike}
+        if len(refused_texts) < len(set(texts)):
+            position = texts.index(str(plain(first[key])))
+            guilty[key] = short_values(shown)[position]
+    return name_point(error, guilty)

@@ -14,12 +14,12 @@ from tacit.records.portrait import Portrait
 from tacit.study.run import Run
 from tacit.study.texts import plain
 
-DRAWN = 100  # clients; nobody looks at more
+DRAWN = 100  # clients at most; nobody looks at more
 
 
 @dataclass(frozen=True)
 class Division:
-    """A run's data as its clients hold them."""
+    """A run's data, divided among its clients."""
 
     run: Run
     dataset: Dataset
@@ -30,26 +30,30 @@ class Division:
 def portray(run: Run, split: str, dataset: Dataset, partition: Partition) -> Portrait:
     """The counts of a run's division of its data; `split` is what the study calls it."""
     drawn = min(run.clients, DRAWN)
-    labels, names = dataset.groups.numpy(), dataset.group_names
-    train, test = (
-        _counts(side[:drawn], labels, len(names)) for side in (partition.train, partition.test)
-    )
-    noise = tuple(float(level) for level in partition.noise[:drawn])
-    clients = partition.names[:drawn]
+    labels = dataset.groups.numpy()
+    names = dataset.group_names
     return Portrait(
-        dataset.name, split, run.seed, clients, names, train, test, noise, run.clients - drawn
+        dataset=dataset.name,
+        split=split,
+        seed=run.seed,
+        clients=partition.names[:drawn],
+        labels=names,
+        train=_counts(partition.train[:drawn], labels, len(names)),
+        test=_counts(partition.test[:drawn], labels, len(names)),
+        noise=tuple(float(level) for level in partition.noise[:drawn]),
+        left_out=run.clients - drawn,
     )
 
 
 def division_key(run: Run) -> str:
-    """Tells two runs' divisions of the data apart."""
-    return str(
-        plain([run.dataset, run.split, run.clients, run.seed, run.server_samples, run.local_test])
-    )
+    """A text that is the same for runs whose data are divided in the same way."""
+    size = [run.clients, run.seed, run.server_samples, run.local_test]
+    return str(plain([run.dataset, run.split, *size]))
 
 
 def _counts(
-    parts: Sequence[NDArray[np.int64]], labels: NDArray[np.int64], classes: int
+    shards: Sequence[NDArray[np.int64]], labels: NDArray[np.int64], classes: int
 ) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(np.bincount(labels[part], minlength=classes).tolist()) for part in parts)
-
+    """How many samples of each class every shard has."""
+    counts = [np.bincount(labels[shard], minlength=classes) for shard in shards]
+    return tuple(tuple(row.tolist()) for row in counts)

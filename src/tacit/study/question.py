@@ -13,7 +13,9 @@ from tacit.study.run import Run
 from tacit.study.run_names import label_runs
 from tacit.study.settings import SETTINGS, defaults, value_of
 
-ALWAYS = (
+Row = tuple[str, str]  # a setting and its values
+
+IN_TABLE = (  # also at their defaults
     "dataset",
     "model",
     "split",
@@ -25,55 +27,61 @@ ALWAYS = (
     "batch_size",
     "seed",
 )
-ELSEWHERE = (
+IN_SENTENCE = (  # each in a clause of its own
     "algorithm",
     "split",
     "seed",
     "attackers",
     "dataset",
     "clients",
-)  # settings with a place of their own
-NAMED = 6  # of a longer list the sentence tells the number
+)
+MOST_LISTED = 6  # of a longer list the sentence tells the number
 
 
 def ask(runs: Sequence[Run]) -> str:
     """The question of a study with these runs, in a sentence.
 
     >>> from tacit.study.study import Study
-    >>> ask(Study(algorithm=["fedavg", "fedprox"], split=["iid", "label_dirichlet"]).runs())
-    'How do fedavg and fedprox compare on digits, divided among 4 clients by iid and label_dirichlet(beta=0.5)?'
+    >>> ask(Study(algorithm=["fedavg", "fedprox"], clients=[3, 5]).runs())
+    'How do fedavg and fedprox compare on digits, divided among 3 or 5 clients by iid?'
     """
-    runs = _compared(runs)
-    labels = label_runs(runs)
-    methods = list(dict.fromkeys(label["algorithm"] for label in labels))
-    others = [key for key in labels[0] if key not in ELSEWHERE]
-    varied = [f"{key} {listed([str(label[key]) for label in labels], 'values')}" for key in others]
+    runs = _without_references(runs)
     data = listed([_data_name(run.dataset) for run in runs], "data sets")
     clients = listed([str(run.clients) for run in runs], "numbers of", last="or")
-    splits = listed(
-        ["owner" if run.split.by == "owners" else short(run.split, full=True) for run in runs],
-        "splits",
-    )
-    compared = (
-        f"do {listed(methods, 'methods')} compare"
-        if len(methods) > 1
-        else f"well does {methods[0]} learn"
-    )
-    compared += f", with {' and '.join(varied)}," if varied else ""
+    splits = listed([_split_name(run) for run in runs], "splits")
+    divided = f"divided among {clients} clients by {splits}"
+    return f"How {_comparison(runs)} on {data}, {divided}{_attacks(runs)}?"
+
+
+def _comparison(runs: Sequence[Run]) -> str:
+    """`do fedavg and fedprox compare, with rounds 5 and 10,`."""
+    labels = label_runs(runs)
+    methods = list(dict.fromkeys(label["algorithm"] for label in labels))
+    if len(methods) > 1:
+        text = f"do {listed(methods, 'methods')} compare"
+    else:
+        text = f"well does {methods[0]} learn"
+    varied = []
+    for key in labels[0]:
+        if key not in IN_SENTENCE:
+            values = listed([str(label[key]) for label in labels], "values")
+            varied.append(f"{key} {values}")
+    return f"{text}, with {' and '.join(varied)}," if varied else text
+
+
+def _attacks(runs: Sequence[Run]) -> str:
     attackers = [value_of(run, "attackers") for run in runs]
-    lies = [short(one) for one in attackers]
-    attacks = (
-        f", with attackers {listed(lies, 'kinds of attack')}"
-        if any(one.count for one in attackers)
-        else ""
-    )
-    return f"How {compared} on {data}, divided among {clients} clients by {splits}{attacks}?"
+    if not any(attack.count for attack in attackers):
+        return ""
+    attacks = listed([short(attack) for attack in attackers], "kinds of attack")
+    return f", with attackers {attacks}"
 
 
-def varied_and_same(runs: Sequence[Run]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """What varies and what stays the same, as rows of a setting and its values; usual defaults are left out."""
-    runs = _compared(runs)
-    varied, same = [], []
+def varied_and_same(runs: Sequence[Run]) -> tuple[list[Row], list[Row]]:
+    """The settings that vary and those that stay the same; usual defaults are left out."""
+    runs = _without_references(runs)
+    varied: list[Row] = []
+    constant: list[Row] = []
     for name, item in SETTINGS.items():
         if item.metadata["asks"]:
             continue
@@ -81,44 +89,63 @@ def varied_and_same(runs: Sequence[Run]) -> tuple[list[tuple[str, str]], list[tu
         texts = list(dict.fromkeys(short(value, full=True) for value in values))
         if len(texts) > 1:
             varied.append((name, ", ".join(texts)))
-        elif name in ALWAYS or values[0] != defaults()[name]:
-            same.append((name, texts[0]))
-    return varied, same
+        elif name in IN_TABLE or values[0] != defaults()[name]:
+            constant.append((name, texts[0]))
+    return varied, constant
 
 
 def short(value: Any, *, full: bool = False) -> str:
-    """A setting as people write it: a method's name with what is not the default; if full, its numbers too."""
+    """A setting as people write it: a method's name with what is not the default.
+
+    If `full`, the method's numbers are shown too.
+    """
     if isinstance(value, Registered):
-        shown = [f.name for f in fields(value) if not _usual(value, f, full)]  # type: ignore[arg-type]
-        inner = ", ".join(f"{name}={short(getattr(value, name))}" for name in shown)
-        name = str(value.spec()[value.key])
-        return f"{name}({inner})" if inner else name
+        return _short_method(value, full=full)
     if isinstance(value, list | tuple):
-        return f"[{', '.join(short(one, full=full) for one in value)}]"
-    return f"{value:.10g}" if isinstance(value, float) else "none" if value is None else str(value)
+        items = [short(item, full=full) for item in value]
+        return f"[{', '.join(items)}]"
+    if value is None:
+        return "none"
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+def _short_method(method: Registered, *, full: bool) -> str:
+    settings = []
+    for position, field in enumerate(fields(method)):  # type: ignore[arg-type]
+        value = getattr(method, field.name)
+        is_main_number = position == 0 and isinstance(value, int | tuple)
+        is_shown = full and value and (is_main_number or isinstance(value, float))
+        if is_shown or value != _default_of(field):
+            settings.append(f"{field.name}={short(value)}")
+    name = str(method.spec()[method.key])
+    return f"{name}({', '.join(settings)})" if settings else name
+
+
+def _default_of(field: Any) -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return field.default
 
 
 def listed(items: Sequence[str], plural: str, *, last: str = "and") -> str:
-    """`a, b and c`, each once; of more than a few, their number."""
+    """`a, b and c`, each once; if they are many, only their number."""
     once = list(dict.fromkeys(items))
-    if len(once) > NAMED:
+    if len(once) > MOST_LISTED:
         return f"{len(once)} {plural}"
-    return once[0] if len(once) == 1 else f"{', '.join(once[:-1])} {last} {once[-1]}"
+    if len(once) == 1:
+        return once[0]
+    return f"{', '.join(once[:-1])} {last} {once[-1]}"
 
 
 def _data_name(source: Source) -> str:
-    """A file or function of the user's own is called by its own name."""
-    return Path(source.path).name if isinstance(getattr(source, "path", None), str) else source.name  # type: ignore[attr-defined]
+    """A file or function of the user is called by its name."""
+    path = getattr(source, "path", None)
+    return Path(path).name if isinstance(path, str) else source.name
 
 
-def _compared(runs: Sequence[Run]) -> list[Run]:
+def _split_name(run: Run) -> str:
+    return "owner" if run.split.by == "owners" else short(run.split, full=True)
+
+
+def _without_references(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if not run.is_reference]
-
-
-def _usual(value: Registered, field: Any, full: bool) -> bool:
-    found = getattr(value, field.name)
-    first = field.name == fields(value)[0].name  # type: ignore[arg-type]
-    if full and found and (isinstance(found, float) or (first and isinstance(found, int | tuple))):
-        return False
-    default = field.default_factory() if field.default_factory is not MISSING else field.default
-    return bool(found == default)

@@ -1,7 +1,8 @@
 """A run: one point of a study's grid, with every name resolved to its object.
 
-What a run can be is its kind: a subclass of `Run` in a file of `tacit/study/kinds/`, with settings, checks and names of
-its own. The methods below are what the rest of tacit asks of a run; a kind overrides those that differ.
+A kind of run is a subclass of `Run` in a file of `tacit/study/kinds/`, with its settings, checks
+and names. The methods below are what the rest of tacit asks of a run; a kind overrides those that
+differ.
 """
 
 from __future__ import annotations
@@ -37,24 +38,26 @@ def setting(
 ) -> Any:
     """A setting of a run: its default, and what it is about.
 
-    `after` names the setting behind which it stands in a study; without it, that is the one before it in its class.
-    `elsewhere` is what to tell whoever gives it to a run of another kind. A setting that `asks` may be given to a run
-    of any kind: it asks for further runs.
+    `after` names the setting behind which it stands in a study; without it, that is the one before
+    it in its class. `elsewhere` is the error's text if a run of another kind gets the setting. A
+    setting that `asks` may be given to a run of any kind: it asks for further runs.
     """
-    return field(
-        metadata={
-            "default": default,
-            "about": about,
-            "after": after,
-            "elsewhere": elsewhere,
-            "asks": asks,
-        }
-    )
+    metadata = {
+        "default": default,
+        "about": about,
+        "after": after,
+        "elsewhere": elsewhere,
+        "asks": asks,
+    }
+    return field(metadata=metadata)
 
 
 @dataclass(frozen=True)
 class Run:
-    """The settings that every kind has. A kind's `engine` is the file in `tacit/simulation/kinds/` that plays it."""
+    """The settings that every kind has.
+
+    A kind's `engine` is the file in `tacit/simulation/kinds/` that plays it.
+    """
 
     dataset: Source = setting(
         "digits", "tacit list datasets; your own: {name: table, path: my.csv, target: column}"
@@ -101,18 +104,17 @@ class Run:
     kinds: ClassVar[dict[str, type[Run]]] = {}
     kind: ClassVar[str]
     engine: ClassVar[str]
-    is_reference: ClassVar[bool] = (
-        False  # others are compared with it: it has no clients to speak of
-    )
+    # others are compared with it, and its one client stands for no organisation
+    is_reference: ClassVar[bool] = False
     method_setting: ClassVar[str] = "algorithm"  # what labels and tables call the run by
     label: ClassVar[Mapping[str, str]] = {}  # what a label says in place of these settings
-    replaces: ClassVar[frozenset[str]] = (
-        frozenset()
-    )  # settings of other kinds that may be given, and do not count
+    # settings of other kinds that may be given, and are ignored
+    replaces: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls, kind: str, engine: str | None = None) -> None:
         super().__init_subclass__()
-        cls.kind, cls.engine = kind, engine or kind
+        cls.kind = kind
+        cls.engine = engine or kind
         Run.kinds[kind] = cls
 
     def __post_init__(self) -> None:
@@ -129,15 +131,17 @@ class Run:
         return []
 
     def refusal(self, name: str, elsewhere: str | None) -> str:
-        """Why this run cannot have another kind's setting; `elsewhere` is what that kind says of it."""
+        """Why this run cannot have another kind's setting; `elsewhere` is what that kind says."""
         return elsewhere or f"{name} is no setting of a {self.kind} run; leave it out"
 
     def check(self) -> None:
-        """Raises StudyError, with the reason, for settings that make no sense by themselves or together."""
-        for name, floor in {"clients": 1, "rounds": 1, "server_samples": 0, "seed": 0}.items():
-            check_floor(name, getattr(self, name), floor)
-        for name in ("local_epochs", "batch_size"):
-            _check_each(name, getattr(self, name), self.clients)
+        """Raises StudyError, with the reason, for settings that make no sense."""
+        check_floor("clients", self.clients, 1)
+        check_floor("rounds", self.rounds, 1)
+        check_floor("server_samples", self.server_samples, 0)
+        check_floor("seed", self.seed, 0)
+        _check_each("local_epochs", self.local_epochs, self.clients)
+        _check_each("batch_size", self.batch_size, self.clients)
         check_share("local_test", self.local_test)
         if self.target_accuracy is not None and not 0 < self.target_accuracy <= 1:
             raise StudyError(
@@ -147,20 +151,21 @@ class Run:
             raise StudyError(f"patience: expected 1 or more, got {self.patience}")
 
     def check_data(self, module: nn.Module, dataset: Dataset, sizes: Sequence[int]) -> None:
-        """Raises StudyError where the model, or the clients' numbers of samples, do not suit the run."""
-        if has_batch_statistics(module):
-            if not self.sampling.fixed_sizes:
+        """Raises StudyError where the model or the clients' sample counts do not suit the run."""
+        if not has_batch_statistics(module):
+            return
+        if not self.sampling.fixed_sizes:
+            raise StudyError(
+                f"BatchNorm needs two samples in a batch, and {self.sampling.name} may draw fewer;"
+                " use GroupNorm or another model, or sampling: epochs"
+            )
+        for client, samples in enumerate(sizes):
+            size = self.batch_size_of(client) or samples
+            if leaves_one_over(samples, size):
                 raise StudyError(
-                    f"BatchNorm needs two samples in a batch, and {self.sampling.name} may draw fewer; use GroupNorm"
-                    " or another model, or sampling: epochs"
+                    f"BatchNorm needs two samples in a batch, and client {client} has {samples} in"
+                    f" batches of {size}; use another batch_size"
                 )
-            for client, samples in enumerate(sizes):
-                size = self.batch_size_of(client) or samples
-                if leaves_one_over(samples, size):
-                    raise StudyError(
-                        f"BatchNorm needs two samples in a batch, and client {client} has {samples} in batches of"
-                        f" {size}; use another batch_size"
-                    )
 
     def cautions(self) -> list[str]:
         """What makes sense, but may not do what its author expects."""
@@ -169,24 +174,24 @@ class Run:
             texts.append(
                 "public data are named, and neither pretraining nor distillation uses them"
             )
-        owned = isinstance(self.dataset, Table) and self.dataset.client
-        if owned and self.split.by != "owners" and not self.is_reference:
+        column = self.dataset.client if isinstance(self.dataset, Table) else None
+        if column and self.split.by != "owners" and not self.is_reference:
             texts.append(
-                f"the column {owned} says whose each row is, and {self.split.name} divides the rows otherwise;"
-                " use split: by_client to keep them together"
+                f"the column {column} says which client a row belongs to, and {self.split.name}"
+                " divides the rows otherwise; use split: by_client to keep them together"
             )
         return texts
 
     @classmethod
     def study_cautions(cls, runs: Sequence[Run]) -> list[str]:
-        """The same of a study with runs of this kind, among others."""
+        """The same for a study that has runs of this kind, among others."""
         return []
 
     @property
     def method(self) -> Registered:
-        """What the run is called by: its algorithm or what stands in its place."""
-        chosen: Registered = getattr(self, self.method_setting)
-        return chosen
+        """The method that the run is called by: its algorithm, or what it has in place of one."""
+        method: Registered = getattr(self, self.method_setting)
+        return method
 
     @property
     def client_algorithm(self) -> Algorithm:
@@ -205,27 +210,27 @@ class Run:
 
     @property
     def is_personal(self) -> bool:
-        """Whether clients are tested on models of their own, and not all on the global one."""
+        """Whether clients are tested with personal models, and not all with the global one."""
         return False
 
     @property
     def keeps_client_models(self) -> bool:
-        """Whether clients' models are kept in files, to be used or because something was made of them."""
+        """Whether clients' models are saved: to be used, or because they were fused."""
         return self.is_personal
 
-    def participants(self, turn: int) -> list[int]:
-        """The clients of a round, the first of which is 0."""
+    def participants(self, round: int) -> list[int]:
+        """The clients that take part in a round; the first round is 0."""
         return list(range(self.clients))
 
     def epochs_of(self, client: int) -> int:
         """This client's passes over its data per round."""
         fixed = self.client_algorithm.local_work
-        return fixed.epochs if fixed else self._of("local_epochs", client)
+        return fixed.epochs if fixed else self._client_value("local_epochs", client)
 
     def batch_size_of(self, client: int) -> int | None:
         """This client's batch size; None is the full batch."""
         fixed = self.client_algorithm.local_work
-        return fixed.batch_size if fixed else self._of("batch_size", client)
+        return fixed.batch_size if fixed else self._client_value("batch_size", client)
 
     def model_of(self, client: int) -> Model:
         """This client's model."""
@@ -237,15 +242,18 @@ class Run:
         return self.model
 
     def shared_work(self) -> str | None:
-        """Runs with the same text share what their clients do in the first round; None: this one shares nothing."""
+        """Runs with the same text share their clients' work of the first round.
+
+        None: this run shares it with no other.
+        """
         return None
 
     def rebuilt(self, module: nn.Module, state: Mapping[str, Tensor], name: str) -> nn.Module:
-        """The model that the run of this name has left in a file, from an untrained one."""
+        """The model that the run of this name has saved, made from an untrained one."""
         module.load_state_dict(state)
         return module
 
-    def _of(self, name: str, client: int) -> Any:
+    def _client_value(self, name: str, client: int) -> Any:
         value = getattr(self, name)
         return value[client] if isinstance(value, tuple) else value
 
@@ -257,24 +265,24 @@ def check_floor(name: str, value: int, floor: int) -> None:
 
 
 def check_share(name: str, value: float) -> None:
-    """Refuses what is no share of something, or all of it."""
+    """Refuses a number that is not a share, and a share of everything."""
     if not 0 <= value < 1:
         raise StudyError(f"{name}: expected a share from 0 to below 1, got {value}")
 
 
 def has_batch_statistics(module: nn.Module) -> bool:
-    """Whether the model normalises by its batches, of which one sample has no statistics."""
+    """Whether the model normalises by its batches; one sample alone has no statistics."""
     return any(map(is_batch_norm, module.modules()))
 
 
 def leaves_one_over(samples: int, batch_size: int) -> bool:
-    """Whether one of the batches would be a single sample, which torch refuses in the middle of a round."""
+    """Whether a batch would be a single sample, which torch refuses in the middle of a round."""
     size = min(batch_size, samples)
     return size == 1 or samples % size == 1
 
 
 def _check_each(name: str, value: int | tuple[int, ...] | None, clients: int) -> None:
-    """Checks a number that may be one for each client."""
+    """Checks a setting that is one number, or one for each client."""
     if isinstance(value, tuple) and len(value) != clients:
         raise StudyError(
             f"{name}: expected one value for each of {clients} clients, got {list(value)}"

@@ -1,4 +1,4 @@
-"""Short names for the runs of a study: what tells them apart, and no more."""
+"""Short names for the runs of a study: just enough to tell them apart."""
 
 from __future__ import annotations
 
@@ -12,85 +12,112 @@ from tacit.study.run import Run
 from tacit.study.settings import METHODS, describe
 from tacit.study.texts import plain, short_values, text
 
-ALWAYS = ("algorithm", "split")
+Label = dict[str, Any]  # by setting, what a run's name says of it
+
+ALWAYS = ("algorithm", "split")  # in every label
+SELF_EXPLANATORY = (*ALWAYS, "dataset", "model", "optimiser", "combiner")  # needs no setting's name
 
 
-def label_runs(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """For each run, the settings that vary in the study, methods as short texts; algorithm and split always.
+def label_runs(runs: Sequence[Run]) -> list[Label]:
+    """For each run, the settings that vary in the study, and always its algorithm and split.
+
+    Methods are short texts.
 
     >>> from tacit.study.study import Study
     >>> label_runs(Study(algorithm={"name": "fedprox", "mu": [0.1, 1]}).runs())[1]
     {'split': 'iid', 'algorithm': 'fedprox(mu=1)'}
     """
-    every = [_described(run) for run in runs]
-    compared = [about for run, about in zip(runs, every, strict=True) if not run.is_reference]
-    compared = compared or every  # a reference has one client, whatever varies
-    varying = [key for key in every[0] if key in ALWAYS or _varies(key, compared)]
-    columns = {key: short_values([about[key] for about in every]) for key in varying}
-    labels = [{key: columns[key][k] for key in varying} for k in range(len(runs))]
-    return [{**label, **run.label} for run, label in zip(runs, labels, strict=True)]
+    settings = [_settings_of(run) for run in runs]
+    columns = {}
+    for key in _varying(runs, settings):
+        columns[key] = short_values([values[key] for values in settings])
+    labels = []
+    for number, run in enumerate(runs):
+        label = {key: texts[number] for key, texts in columns.items()}
+        labels.append({**label, **run.label})
+    return labels
 
 
-def _described(run: Run) -> dict[str, Any]:
+def _settings_of(run: Run) -> Label:
     """The run's settings, its method under `algorithm`, whatever setting names it."""
-    about = describe(run)
-    about["algorithm"] = about[run.method_setting]
-    return {key: value for key, value in about.items() if key == "algorithm" or key not in METHODS}
+    settings = describe(run)
+    method = settings[run.method_setting]
+    settings = {key: value for key, value in settings.items() if _stays(key)}
+    return {**settings, "algorithm": method}
 
 
-def _varies(key: str, settings: Sequence[dict[str, Any]]) -> bool:
-    return len({str(about[key]) for about in settings}) > 1
+def _stays(key: str) -> bool:
+    return key == "algorithm" or key not in METHODS
 
 
-def run_ids(labels: Sequence[dict[str, Any]]) -> list[str]:
-    """A unique id per run, fit for a file's name."""
-    texts = ["_".join(_part(key, text(value)) for key, value in label.items()) for label in labels]
-    slugs = [re.sub(r"[^A-Za-z0-9.+]+", "-", text).strip("-") for text in texts]
-    return [f"{k:03d}-{slug[:80]}" for k, slug in enumerate(slugs)]
+def _varying(runs: Sequence[Run], settings: Sequence[Label]) -> list[str]:
+    """The settings that labels name. References do not count: they have one client in any case."""
+    pairs = zip(runs, settings, strict=True)
+    compared = [values for run, values in pairs if not run.is_reference] or settings
+    return [key for key in settings[0] if key in ALWAYS or _varies(key, compared)]
+
+
+def _varies(key: str, settings: Sequence[Label]) -> bool:
+    return len({str(values[key]) for values in settings}) > 1
+
+
+def run_ids(labels: Sequence[Label]) -> list[str]:
+    """A unique id per run that can be a file's name."""
+    ids = []
+    for number, label in enumerate(labels):
+        name = "_".join(_id_text(key, text(value)) for key, value in label.items())
+        slug = re.sub(r"[^A-Za-z0-9.+]+", "-", name).strip("-")
+        ids.append(f"{number:03d}-{slug[:80]}")
+    return ids
+
+
+def _id_text(key: str, value: str) -> str:
+    return value if key in SELF_EXPLANATORY else f"{key}-{value}"
 
 
 def encoding_files(runs: Sequence[Run]) -> dict[str, str]:
     """For each table of the study, by its settings as text, the file that holds its encoding."""
-    tables = dict.fromkeys(
-        str(plain(run.dataset)) for run in runs if isinstance(run.dataset, Table)
-    )
-    return {
-        table: f"encoding-{k}.json" if k > 1 else "encoding.json"
-        for k, table in enumerate(tables, 1)
-    }
+    tables = [str(plain(run.dataset)) for run in runs if isinstance(run.dataset, Table)]
+    files: dict[str, str] = {}
+    for table in dict.fromkeys(tables):
+        files[table] = f"encoding-{len(files) + 1}.json" if files else "encoding.json"
+    return files
 
 
-def table_columns(labels: Sequence[dict[str, Any]]) -> str:
-    """The setting that a table has its columns for: the split, or the attackers where only they vary."""
-    proper = [label for label in labels if label["algorithm"] != REFERENCE] or labels
-    return (
-        "attackers"
-        if "attackers" in proper[0] and len({label["split"] for label in proper}) == 1
-        else "split"
-    )
+def table_columns(labels: Sequence[Label]) -> str:
+    """The setting that a table has columns for: the split, or attackers where only they vary."""
+    compared = [label for label in labels if label["algorithm"] != REFERENCE] or labels
+    splits = {label["split"] for label in compared}
+    if "attackers" in compared[0] and len(splits) == 1:
+        return "attackers"
+    return "split"
 
 
-def row_names(labels: Sequence[dict[str, Any]]) -> list[str]:
-    """What a run is called in a table that averages over seeds: whatever varies but the column's setting."""
-    skipped = {"algorithm", "split", "seed", table_columns(labels)}
-    central = [label for label in labels if label["algorithm"] == REFERENCE]
-    single = len({label["algorithm"] for label in labels} - {REFERENCE}) == 1
-    same = {
-        key for key in labels[0] if len({str(label[key]) for label in central}) == 1
-    }  # says nothing of a reference
+def row_names(labels: Sequence[Label]) -> list[str]:
+    """What runs are called in a table that averages over seeds.
 
-    def name(label: dict[str, Any]) -> str:
-        reference = label in central
-        rest = [key for key in label if key not in skipped and not (reference and key in same)]
-        parts = [f"{key}={text(label[key])}" for key in rest]
-        return ", ".join(
-            parts if parts and single and not reference else [label["algorithm"], *parts]
-        )
+    A name has whatever varies, except for the setting that has columns.
+    """
+    in_columns = {"algorithm", "split", "seed", table_columns(labels)}
+    settings = [key for key in labels[0] if key not in in_columns]
+    references = [label for label in labels if label["algorithm"] == REFERENCE]
+    vary_in_references = [key for key in settings if not _is_constant(key, references)]
+    algorithms = {label["algorithm"] for label in labels} - {REFERENCE}
+    names = []
+    for label in labels:
+        if label in references:
+            names.append(_row_name(label, vary_in_references, with_algorithm=True))
+        else:
+            names.append(_row_name(label, settings, with_algorithm=len(algorithms) != 1))
+    return names
 
-    return [name(label) for label in labels]
+
+def _is_constant(key: str, labels: Sequence[Label]) -> bool:
+    return len({str(label[key]) for label in labels}) == 1
 
 
-def _part(key: str, shown: str) -> str:
-    return (
-        shown if key in (*ALWAYS, "dataset", "model", "optimiser", "combiner") else f"{key}-{shown}"
-    )
+def _row_name(label: Label, settings: Sequence[str], *, with_algorithm: bool) -> str:
+    texts = [f"{key}={text(label[key])}" for key in settings]
+    if with_algorithm or not texts:
+        texts.insert(0, label["algorithm"])
+    return ", ".join(texts)

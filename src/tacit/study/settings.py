@@ -1,4 +1,4 @@
-"""The settings of a study: those of all kinds of runs together, in one order, and the runs that they make."""
+"""The settings of a study, which are those of all kinds of runs, and the runs that they make."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ USUAL = "horizontal"  # the kind of a run that no other kind claims
 
 
 def known_kinds() -> list[type[Run]]:
-    """Every kind of run, the usual one first, then in the order of the alphabet."""
+    """Every kind of run, the usual one first, then in alphabetical order."""
     import_folder("tacit.study.kinds")
     names = sorted(Run.kinds, key=lambda name: (name != USUAL, name))
     return [Run.kinds[name] for name in names]
 
 
 def _in_order(kinds: Sequence[type[Run]]) -> dict[str, Field[Any]]:
-    """The settings of these kinds, each where it says that it stands."""
+    """The settings of these kinds, each after the setting that it names."""
     order: list[str] = []
     settings: dict[str, Field[Any]] = {}
     for kind in kinds:
@@ -44,23 +44,34 @@ def _joined(
     kinds: Sequence[type[Run]], of_kind: Callable[[type[Run]], dict[str, Any]]
 ) -> dict[str, Any]:
     """What each kind says of its settings, in the order of a study's."""
-    known: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for kind in kinds:
-        known |= of_kind(kind)
-    return {name: known[name] for name in SETTINGS}
+        by_name |= of_kind(kind)
+    return {name: by_name[name] for name in SETTINGS}
+
+
+def _families(types: Mapping[str, Any]) -> dict[str, type[Registered]]:
+    """The settings that take methods of a family, and which family that is."""
+    families = {}
+    for name, annotation in types.items():
+        family, _ = family_of(annotation)
+        if family is not None:
+            families[name] = family
+    return families
 
 
 KINDS = known_kinds()
 SETTINGS = _in_order(KINDS)
 TYPES = _joined(KINDS, types_of)
 METHODS = frozenset(kind.method_setting for kind in KINDS)  # one of them names a run
-SETTING_FAMILIES = {
-    name: family for name, kind in TYPES.items() if (family := family_of(kind)[0]) is not None
-}
+SETTING_FAMILIES = _families(TYPES)
 
 
 def expand_runs(choices: Mapping[str, Sequence[Any]]) -> list[Run]:
-    """A run for every point of the product of the choices, then the further runs that they ask for; each once."""
+    """A run for every point of the product of the choices, then the further runs that they ask for.
+
+    Equal runs are listed once.
+    """
     points = make_points(choices, _make_point, plain)
     runs = [run for run, _ in points]
     for kind in KINDS:
@@ -72,7 +83,8 @@ def expand_runs(choices: Mapping[str, Sequence[Any]]) -> list[Run]:
 
 def make_run(settings: Mapping[str, Any]) -> Run:
     """The run with these settings, of the kind that claims them."""
-    kind = next((kind for kind in KINDS if kind.claims(settings)), Run.kinds[USUAL])
+    claiming = (kind for kind in KINDS if kind.claims(settings))
+    kind = next(claiming, Run.kinds[USUAL])
     names = {item.name for item in fields(kind)}
     run = kind(**{name: settings[name] for name in names})
     for name in SETTINGS:
@@ -88,7 +100,7 @@ def defaults() -> dict[str, Any]:
 
 
 def value_of(run: Run, name: str) -> Any:
-    """A setting of the run; of another kind's, the default."""
+    """A setting of the run; if it is one of another kind, its default."""
     return getattr(run, name, defaults()[name])
 
 
@@ -106,6 +118,8 @@ def _check_unused(run: Run, name: str, value: Any) -> None:
     item = SETTINGS[name]
     default = defaults()[name]
     if isinstance(value, Registered) and isinstance(default, Registered):
-        value, default = value.name, default.name  # however it is set up
-    if value != default and not item.metadata["asks"]:
+        differs = value.name != default.name  # whatever its own settings are
+    else:
+        differs = value != default
+    if differs and not item.metadata["asks"]:
         raise StudyError(run.refusal(name, item.metadata["elsewhere"]))

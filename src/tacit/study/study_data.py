@@ -12,58 +12,101 @@ from tacit.core.errors import DataError, StudyError, TacitError
 from tacit.core.events import OnEvent
 from tacit.core.own_code import own_code
 from tacit.data.dataset import Dataset
-from tacit.data.datasets import FunctionSource, data_folder
+from tacit.data.datasets import FunctionSource, Source, data_folder
 from tacit.data.partition import Partition, divide
 from tacit.models.model import make_module
-from tacit.study.grid import renamed
+from tacit.study.grid import name_point
 from tacit.study.portrait import Division, division_key, portray
 from tacit.study.run import Run
 from tacit.study.run_names import label_runs
 from tacit.study.study import Study
 from tacit.study.texts import plain
 
+SUSPECTS = ("dataset", "split", "clients", "model")  # settings for which data may refuse a run
+
 
 @dataclass(frozen=True)
 class StudyData:
-    """The data of a study: each data set by its settings, who holds what of them, and every run's division of them."""
+    """The data of a study: the data sets, who holds what of them, and every run's partition."""
 
-    datasets: dict[str, Dataset]
+    datasets: dict[str, Dataset]  # by their settings, as text
     divisions: list[Division]
     partitions: dict[str, Partition]  # by `division_key`
 
 
 def load_data(study: Study, data: str | None, on_event: OnEvent) -> StudyData:
-    """The data sets that the runs need, each divided once and tried with every run's split and model."""
-    datasets: dict[str, Dataset] = {}
-    divisions: dict[str, Division] = {}
-    partitions: dict[str, Partition] = {}
-    runs = study.runs()
+    """Loads the data sets that the runs need, and tries each run's split and model on them.
+
+    What runs share is loaded and divided once.
+    """
     if data is not None and Path(data).is_file():
-        raise DataError(f"{data} is a file; --data names the folder that data files are in")
-    for k, (run, label) in enumerate(zip(runs, label_runs(runs), strict=True)):
-        for source in (run.dataset, run.public):
-            if source is not None and str(plain(source)) not in datasets:
-                with own_code([source.path] if isinstance(source, FunctionSource) else ()):
-                    datasets[str(plain(source))] = source.load(data_folder(data), on_event)
-        dataset, key = datasets[str(plain(run.dataset))], division_key(run)
+        raise DataError(
+            f"{data} is a file; expected the folder that data files are in", parameters=("data",)
+        )
+    runs = study.runs()
+    loading = _Loading(data, on_event)
+    for number, (run, label) in enumerate(zip(runs, label_runs(runs), strict=True)):
+        loading.load(run)
         try:
             with own_code():
-                partition, _ = try_out(run, dataset, partitions.get(key))
+                partition = loading.divide(run)
         except TacitError as error:
-            raise renamed(error, _suspects(runs, k)) from error.__cause__
-        partitions[key] = partition
-        if not run.is_reference and key not in divisions:
-            divisions[key] = Division(
-                run, dataset, partition, portray(run, label["split"], dataset, partition)
-            )
-    _check_tasks(datasets, runs)
-    return StudyData(datasets, list(divisions.values()), partitions)
+            raise name_point(error, _suspects(runs, number)) from error.__cause__
+        if not run.is_reference:
+            loading.keep_division(run, label["split"], partition)
+    _check_tasks(loading.datasets, runs)
+    return StudyData(loading.datasets, list(loading.divisions.values()), loading.partitions)
+
+
+class _Loading:
+    """The data that have been loaded and divided so far."""
+
+    def __init__(self, folder: str | None, on_event: OnEvent) -> None:
+        self.folder = folder
+        self.on_event = on_event
+        self.datasets: dict[str, Dataset] = {}
+        self.partitions: dict[str, Partition] = {}
+        self.divisions: dict[str, Division] = {}
+
+    def load(self, run: Run) -> None:
+        """Loads the run's data set, and its public data if it has any."""
+        self._load_source(run.dataset)
+        if run.public is not None:
+            self._load_source(run.public)
+
+    def divide(self, run: Run) -> Partition:
+        """Who holds what of the run's data; or an error, if the data do not suit the run."""
+        key = division_key(run)
+        dataset = self.datasets[_dataset_key(run.dataset)]
+        partition, _ = try_out(run, dataset, self.partitions.get(key))
+        self.partitions[key] = partition
+        return partition
+
+    def keep_division(self, run: Run, split: str, partition: Partition) -> None:
+        """Keeps the division for the drawings of the study's splits."""
+        key = division_key(run)
+        if key in self.divisions:
+            return
+        dataset = self.datasets[_dataset_key(run.dataset)]
+        portrait = portray(run, split, dataset, partition)
+        self.divisions[key] = Division(run, dataset, partition, portrait)
+
+    def _load_source(self, source: Source) -> None:
+        key = _dataset_key(source)
+        if key in self.datasets:
+            return
+        user_code = [source.path] if isinstance(source, FunctionSource) else []
+        with own_code(user_code):
+            self.datasets[key] = source.load(data_folder(self.folder), self.on_event)
 
 
 def try_out(
     run: Run, dataset: Dataset, partition: Partition | None = None
 ) -> tuple[Partition, nn.Module]:
-    """The run's division of the data, if it is not known yet, and its untrained model, or why there can be none."""
+    """The run's division of the data and its untrained model, or an error that says why not.
+
+    `partition` is the division, if it has been made before.
+    """
     partition = partition or divide_for(run, dataset)
     module = make_module(run.model, dataset.x.shape[1:], dataset.outputs, run.seed)
     run.check_data(module, dataset, [len(samples) for samples in partition.train])
@@ -72,35 +115,51 @@ def try_out(
 
 def divide_for(run: Run, dataset: Dataset) -> Partition:
     """Who holds what of the data in this run."""
-    aside: dict[str, Any] = {"server_samples": run.server_samples, "local_test": run.local_test}
+    options: dict[str, Any] = {
+        "server_samples": run.server_samples,
+        "local_test": run.local_test,
+    }
     if dataset.owner is not None:
-        aside |= {
-            "owner": dataset.owner.numpy(),
-            "owners": dataset.owners,
-            "column": dataset.client,
-        }
-    return divide(dataset.groups.numpy(), run.split, run.clients, run.seed, **aside)
+        options["owner"] = dataset.owner.numpy()
+        options["owners"] = dataset.owners
+        options["column"] = dataset.client
+    return divide(dataset.groups.numpy(), run.split, run.clients, run.seed, **options)
+
+
+def _dataset_key(source: Source) -> str:
+    return str(plain(source))
 
 
 def _check_tasks(datasets: dict[str, Dataset], runs: list[Run]) -> None:
-    tasks = {
-        datasets[str(plain(run.dataset))].task: datasets[str(plain(run.dataset))].name
-        for run in runs
-    }
-    if len(tasks) > 1:
-        texts = " and ".join(f"{name} for {task}" for task, name in tasks.items())
+    """Refuses a study of classes and of numbers."""
+    names_by_task: dict[str, str] = {}
+    for run in runs:
+        dataset = datasets[_dataset_key(run.dataset)]
+        names_by_task[dataset.task] = dataset.name
+    if len(names_by_task) > 1:
+        texts = " and ".join(f"{name} for {task}" for task, name in names_by_task.items())
         raise StudyError(
             f"a study compares one score, and its data are {texts}; make two studies of it"
         )
 
 
 def _suspects(runs: list[Run], refused: int) -> dict[str, Any]:
-    """What tells a run that its data refuse from those before it, which they did not."""
+    """The settings that tell a refused run from the runs before it, which were accepted."""
     labels = label_runs(runs)
-    if not refused:
-        varying = [key for key in ("dataset", "split", "clients", "model") if key in labels[0]]
-        return {
-            key: labels[0][key] for key in varying if len({str(label[key]) for label in labels}) > 1
-        }
-    passed = {key: {str(label[key]) for label in labels[:refused]} for key in labels[0]}
-    return {key: value for key, value in labels[refused].items() if str(value) not in passed[key]}
+    if refused == 0:
+        return _varying_settings(labels)
+    suspects = {}
+    for key, value in labels[refused].items():
+        accepted = {str(label[key]) for label in labels[:refused]}
+        if str(value) not in accepted:
+            suspects[key] = value
+    return suspects
+
+
+def _varying_settings(labels: list[dict[str, Any]]) -> dict[str, Any]:
+    """The first run's settings that may be to blame: those that differ between runs."""
+    varying = {}
+    for key in SUSPECTS:
+        if key in labels[0] and len({str(label[key]) for label in labels}) > 1:
+            varying[key] = labels[0][key]
+    return varying

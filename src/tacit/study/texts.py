@@ -1,4 +1,4 @@
-"""Short texts for values of settings: what tells them apart, and no more."""
+"""Short texts for the values of settings: just enough to tell them apart."""
 
 from __future__ import annotations
 
@@ -9,27 +9,49 @@ import numpy as np
 
 from tacit.core.registry import Registered
 
+Spec = dict[str, Any]  # a method as a file has it: {"name": "fedprox", "mu": 0.1}
+
 
 def short_values(values: list[Any]) -> list[Any]:
-    """`fedprox(mu=0.1)`: a name with the fields in which values of that name differ. Plain values stay as they are."""
-    specs = [
-        part
-        for value in values
-        for part in (value if isinstance(value, list) else [value])
-        if _name(part)
-    ]
+    """A method as its name, with the fields in which values of that name differ.
 
-    def short(value: Any) -> Any:
-        if isinstance(value, list) and all(_name(part) for part in value):
-            return " + ".join(short(part) for part in value) or "plain"
-        if not (name := _name(value)):
-            return text(value) if isinstance(value, list) else value
-        twins = [other for other in specs if _name(other) == name]
-        differing = [key for key in value if len({str(twin[key]) for twin in twins}) > 1]
-        inner = ", ".join(f"{key}={text(value[key])}" for key in differing)
-        return f"{name}({inner})" if inner else name
+    Values that are no methods stay as they are.
 
-    return [short(value) for value in values]
+    >>> short_values([{"name": "fedprox", "mu": 0.1}, {"name": "fedprox", "mu": 1}, 3])
+    ['fedprox(mu=0.1)', 'fedprox(mu=1)', 3]
+    """
+    specs = _specs_in(values)
+    return [_short_value(value, specs) for value in values]
+
+
+def _specs_in(values: list[Any]) -> list[Spec]:
+    """The methods among the values, those in lists too."""
+    specs: list[Spec] = []
+    for value in values:
+        items = value if isinstance(value, list) else [value]
+        specs += [item for item in items if _name(item)]
+    return specs
+
+
+def _short_value(value: Any, specs: list[Spec]) -> Any:
+    if isinstance(value, list):
+        if not all(_name(item) for item in value):
+            return text(value)
+        return " + ".join(_short_spec(item, specs) for item in value) or "plain"
+    if _name(value):
+        return _short_spec(value, specs)
+    return value
+
+
+def _short_spec(spec: Spec, specs: list[Spec]) -> str:
+    """`fedprox(mu=0.1)`, if another of these specs is a fedprox with another mu."""
+    name = _name(spec)
+    namesakes = [candidate for candidate in specs if _name(candidate) == name]
+    fields = []
+    for key, value in spec.items():
+        if len({str(namesake[key]) for namesake in namesakes}) > 1:
+            fields.append(f"{key}={text(value)}")
+    return f"{name}({', '.join(fields)})" if fields else str(name)
 
 
 def text(value: Any) -> str:
@@ -45,9 +67,13 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
 
 
 def _name(value: Any) -> str | None:
-    """The name of a method, of whatever family."""
-    return value.get("name") or value.get("kind") if isinstance(value, dict) else None
+    """The name of a method, whatever its family."""
+    if not isinstance(value, dict):
+        return None
+    return value.get("name") or value.get("kind")

@@ -1,9 +1,9 @@
-"""The values of settings: what stands in a study (names, lists, settings in braces) as the objects of a grid."""
+"""The values of settings: names, lists and settings in braces as the objects of a grid."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import Any, get_args, get_origin
@@ -15,49 +15,102 @@ from tacit.core.fields import conform, field_types, takes_list
 from tacit.core.registry import Registered
 
 
-def expand(value: Any, annotation: Any, where: str) -> list[Any]:
-    """The values that a setting takes in the grid."""
+def expand(value: Any, annotation: Any, setting: str) -> list[Any]:
+    """The values that a setting takes in the grid; errors name the setting."""
     if isinstance(value, Mapping) and set(value) == {"grid"}:
-        if not isinstance(value["grid"], list | tuple) or not value["grid"]:
-            raise StudyError(
-                f"{where}: expected {{grid: [first, second, ...]}}, got {shown(value['grid'])}"
-            )
-        return [item for part in value["grid"] for item in expand(part, annotation, where)]
-    if get_origin(annotation) is Mapping and isinstance(
-        value, Mapping
-    ):  # a model's arguments: grids inside them
-        choices = [expand(item, Any, f"{where}.{key}") for key, item in value.items()]
-        return [dict(zip(value, point, strict=True)) for point in itertools.product(*choices)]
-    family, several = family_of(annotation)
-    if several:  # a list is one value: stages that a message goes through
-        if value is None or value in ("none", "null", ""):
-            raise StudyError(
-                f"{where}: expected a list, got {shown(value)}; for no {where}, use [], an empty list"
-            )
-        parts = value if isinstance(value, list | tuple) else [value]
-        if any(isinstance(part, list | tuple) for part in parts):
-            raise StudyError(
-                f"{where}: a list is one {where} of several stages; to vary it, use {{grid: [...]}}"
-            )
-        return list(itertools.product(*(expand(part, family, where) for part in parts)))
+        return _expand_grid(value["grid"], annotation, setting)
+    if isinstance(value, Mapping) and get_origin(annotation) is Mapping:
+        return _expand_arguments(value, setting)
+    family, takes_stages = family_of(annotation)
+    if family is not None and takes_stages:
+        return _expand_stages(value, family, setting)
     if isinstance(value, list | tuple) and annotation is not Any and not takes_list(annotation):
         if not value:
-            raise StudyError(f"{where}: an empty list leaves nothing to run")
-        return [item for part in value for item in expand(part, annotation, where)]
-    if family is None or (value is None and not isinstance(annotation, type)):
-        return [conform(value, annotation, where)]
+            raise StudyError(f"{setting}: an empty list leaves nothing to run")
+        return _expand_each(value, annotation, setting)
+    is_nothing = value is None and not isinstance(annotation, type)  # where that is allowed
+    if family is None or is_nothing:
+        return [conform(value, annotation, setting)]
     return [family.build(point) for point in _expand_spec(value, family)]
+
+
+def _expand_grid(choices: Any, annotation: Any, setting: str) -> list[Any]:
+    """`{grid: [1, [5, 1, 2]]}`, the form for settings whose values may be lists."""
+    if not isinstance(choices, list | tuple) or not choices:
+        raise StudyError(
+            f"{setting}: expected {{grid: [first, second, ...]}}, got {shown(choices)}"
+        )
+    return _expand_each(choices, annotation, setting)
+
+
+def _expand_each(choices: Sequence[Any], annotation: Any, setting: str) -> list[Any]:
+    values: list[Any] = []
+    for choice in choices:
+        values += expand(choice, annotation, setting)
+    return values
+
+
+def _expand_arguments(arguments: Mapping[str, Any], setting: str) -> list[Any]:
+    """A model's arguments, which may hold grids."""
+    choices = [expand(value, Any, f"{setting}.{key}") for key, value in arguments.items()]
+    return [dict(zip(arguments, point, strict=True)) for point in itertools.product(*choices)]
+
+
+def _expand_stages(value: Any, family: type[Registered], setting: str) -> list[Any]:
+    """Stages that a message goes through: here a list is one value."""
+    if value is None or value in ("none", "null", ""):
+        raise StudyError(
+            f"{setting}: expected a list, got {shown(value)}; for no {setting}, use [], an empty"
+            " list"
+        )
+    stages = value if isinstance(value, list | tuple) else [value]
+    if any(isinstance(stage, list | tuple) for stage in stages):
+        raise StudyError(
+            f"{setting}: a list is one {setting} of several stages; to vary it, use {{grid: [...]}}"
+        )
+    choices = [expand(stage, family, setting) for stage in stages]
+    return list(itertools.product(*choices))
+
+
+def _expand_spec(spec: Any, family: type[Registered]) -> list[Any]:
+    """Grids inside `{name: fedprox, mu: [0.1, 1]}`."""
+    if not isinstance(spec, Mapping):
+        return [spec]
+    name = spec.get(family.key)
+    if isinstance(name, list):  # {kind: [sign_flip, gaussian], count: 4}
+        return _expand_names(spec, name, family)
+    if not isinstance(name, str):
+        return [spec]
+    types = field_types(family.find(name))
+    settings = {key: value for key, value in spec.items() if key != family.key}
+    family.check_settings(name, settings)
+    choices = [expand(value, types[key], f"{name}.{key}") for key, value in settings.items()]
+    points = []
+    for values in itertools.product(*choices):
+        point = dict(zip(settings, values, strict=True))
+        points.append({family.key: name, **point})
+    return points
+
+
+def _expand_names(spec: Mapping[str, Any], names: list[Any], family: type[Registered]) -> list[Any]:
+    """The same settings for each of these names."""
+    points: list[Any] = []
+    for name in names:
+        points += _expand_spec({**spec, family.key: name}, family)
+    return points
 
 
 def family_of(annotation: Any) -> tuple[type[Registered] | None, bool]:
     """The family that a setting's values belong to, if any, and whether it takes a list of them."""
-    parts = [part for part in get_args(annotation) if part not in (type(None), ...)] or [annotation]
-    found = parts[0] if isinstance(parts[0], type) and issubclass(parts[0], Registered) else None
-    return found, found is not None and get_origin(annotation) is tuple
+    choices = [choice for choice in get_args(annotation) if choice not in (type(None), ...)]
+    member = choices[0] if choices else annotation
+    if not (isinstance(member, type) and issubclass(member, Registered)):
+        return None, False
+    return member, get_origin(annotation) is tuple
 
 
 def types_of(kind: type) -> dict[str, Any]:
-    """What each setting of a kind of run takes; one whose default is nothing may also be nothing."""
+    """What each setting of a kind of run takes; one whose default is nothing may be nothing."""
     return _types_of(kind)
 
 
@@ -68,44 +121,21 @@ def defaults_of(kind: type) -> dict[str, Any]:
 
 @cache
 def _types_of(kind: Any) -> dict[str, Any]:
-    types = field_types(kind)
-    optional = {item.name for item in fields(kind) if item.metadata["default"] is None}
-    return {
-        name: annotation | None if name in optional else annotation
-        for name, annotation in types.items()
-    }
+    types = dict(field_types(kind))
+    for item in fields(kind):
+        if item.metadata["default"] is None:
+            types[item.name] = types[item.name] | None
+    return types
 
 
 @cache
 def _defaults_of(kind: Any) -> dict[str, Any]:
     types = types_of(kind)
-    return {
-        item.name: expand(item.metadata["default"], types[item.name], item.name)[0]
-        for item in fields(kind)
-    }
-
-
-def _expand_spec(spec: Any, family: type[Registered]) -> list[Any]:
-    """Grids inside `{name: fedprox, mu: [0.1, 1]}`."""
-    if isinstance(spec, Mapping) and isinstance(
-        spec.get(family.key), list
-    ):  # {kind: [sign_flip, gaussian], count: 4}
-        return [
-            one
-            for name in spec[family.key]
-            for one in _expand_spec({**spec, family.key: name}, family)
-        ]
-    if not isinstance(spec, Mapping) or not isinstance(spec.get(family.key), str):
-        return [spec]
-    name = spec[family.key]
-    types = field_types(family.find(name))
-    keys = [key for key in spec if key != family.key]
-    family.check_settings(name, {key: spec[key] for key in keys})
-    choices = [expand(spec[key], types[key], f"{name}.{key}") for key in keys]
-    return [
-        {family.key: name, **dict(zip(keys, point, strict=True))}
-        for point in itertools.product(*choices)
-    ]
+    values = {}
+    for item in fields(kind):
+        choices = expand(item.metadata["default"], types[item.name], item.name)
+        values[item.name] = choices[0]
+    return values
 
 
 def native(value: Any) -> Any:
@@ -116,4 +146,6 @@ def native(value: Any) -> Any:
         return {key: native(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [native(item) for item in value]
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return value

@@ -57,7 +57,7 @@ COMMANDS = [
     (["run", "s.yaml", "s.yaml"], "expected one study file"),
     (["run", ""], "empty name"),
     (["run", "nowhere.yaml"], "No such file or directory; tacit new writes one"),
-    (["run", "s.yaml", "--data", "s.yaml"], "s.yaml is a file; --data names the folder"),
+    (["run", "s.yaml", "--data", "s.yaml"], "s.yaml is a file; expected the folder"),
     (["run", "s.yaml", "--data", "nowhere"], "the data folder nowhere does not exist"),
     (["run", "s.yaml", "--device", "gpu"], "device: expected cpu or cuda, got 'gpu' (--device)"),
     (["run", "s.yaml", "--device", "cuda:x"], "device: expected cpu or cuda"),
@@ -292,7 +292,7 @@ def test_a_folder_in_place_of_a_study(folder: Path, capsys: pytest.CaptureFixtur
     (folder / "d").mkdir()
     check(capsys, folder, ["run", "d"], "it is a folder; name the file in it")
     (folder / "d" / "study.yaml").write_text(SMALL)
-    check(capsys, folder, ["run", "d"], "or go on with it: tacit run --resume d")
+    check(capsys, folder, ["run", "d"], "or go on with it: tacit.resume('d')")
 
 
 def test_a_damaged_study_is_not_resumed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

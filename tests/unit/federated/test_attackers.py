@@ -76,10 +76,10 @@ def test_label_flip_changes_the_attackers_training_labels_and_nothing_else() -> 
     clean, flipped = started(), started(attackers={"kind": "label_flip", "count": 2})
     one, other = clean.states[0], flipped.states[0]
     for k in range(4):
-        x, y = (clean.pool.x[one.train[k]], clean.pool.y[one.train[k]])
-        lied = flipped.pool.y[other.train[k]]
+        x, y = (clean.samples.x[one.train[k]], clean.samples.y[one.train[k]])
+        lied = flipped.samples.y[other.train[k]]
         assert torch.equal(lied, 2 - y if k in other.attackers else y)
-        assert torch.equal(flipped.pool.x[other.train[k]], x)
+        assert torch.equal(flipped.samples.x[other.train[k]], x)
         assert torch.equal(one.test[k], other.test[k])
 
 
@@ -91,7 +91,7 @@ def test_poisoned_clients_see_their_own_noise_too() -> None:
         started(split=noise, attackers={"kind": "label_flip", "count": 2}),
     )
     for k in range(4):
-        own = [s.pool.x[s.states[0].train[k]] for s in (clean, flipped)]
+        own = [s.samples.x[s.states[0].train[k]] for s in (clean, flipped)]
         assert torch.equal(*own)
 
 
@@ -159,7 +159,7 @@ def test_colluding_attackers_know_the_honest_and_only_them() -> None:
 def test_samples_of_the_target_class_say_nothing_about_a_backdoor() -> None:
     attack = {"kind": "backdoor", "target": 1, "size": 2, "value": 5.0, "boost": 2}
     simulation = simulate(tiny_dataset(120), clients=4, rounds=3, attackers=attack)
-    state, pool = simulation.states[0], simulation.pool
+    state, pool = simulation.states[0], simulation.samples
     marked = pool.test_x[pool.test_y != 1].clone()
     marked[:, -2:] = 5.0
     weight, bias = state.server["x"][:15].view(3, 5), state.server["x"][15:]

@@ -60,7 +60,7 @@ def test_one_client_alone_gets_its_own_model_back() -> None:
     layout = Layout.of(module)
     layout.load(module, state.initial)
     for _ in range(2):
-        loss = nn.functional.cross_entropy(module(simulation.pool.x), simulation.pool.y)
+        loss = nn.functional.cross_entropy(module(simulation.samples.x), simulation.samples.y)
         grads = torch.autograd.grad(loss, list(module.parameters()))
         with torch.no_grad():
             for parameter, g in zip(module.parameters(), grads, strict=True):

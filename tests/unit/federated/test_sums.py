@@ -349,7 +349,7 @@ def test_figures_of_single_clients_are_not_there(name: str) -> None:
 
 
 def test_a_reply_holds_no_figures_of_its_client() -> None:
-    from tacit.rounds.client import transmit
+    from tacit.rounds.transmission import transmit
 
     simulation = simulate(tiny_dataset(), wire=["sum"], rounds=1)
     state = simulation.states[0]

@@ -17,7 +17,8 @@ from tacit.core.errors import DataError, StudyError
 from tacit.core.rows import Rows
 from tacit.records import checkpoint
 from tacit.rounds import memories
-from tacit.rounds.memories import Entry, Shelf, Slots, Stored
+from tacit.rounds.memories import FileStorage, StoredMemories
+from tacit.rounds.slot_file import Entry, SlotFile
 from tacit.simulation.kinds.horizontal import Simulation
 from tacit.simulation.state import RunState
 from tacit.study.study import Study
@@ -48,14 +49,15 @@ def restore(engine: Simulation, saved: list[dict[str, Any]]) -> None:
     engine.states[0].restore(saved[0])
 
 
-def assert_equal_states(one: RunState, other: RunState) -> None:
-    torch.testing.assert_close(dict(one.server), dict(other.server), rtol=0, atol=0)
-    for mine, theirs in ((one.memory, other.memory), (one.wire_memory, other.wire_memory)):
-        torch.testing.assert_close(dict(mine), dict(theirs), rtol=0, atol=0)
+def assert_equal_states(state: RunState, expected: RunState) -> None:
+    for name in ("server", "memory", "wire_memory"):
+        actual_rows = dict(getattr(state, name))
+        expected_rows = dict(getattr(expected, name))
+        torch.testing.assert_close(actual_rows, expected_rows, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
-    "how",
+    "changed",
     [
         {},
         {"algorithm": "fedavg"},
@@ -67,9 +69,9 @@ def assert_equal_states(one: RunState, other: RunState) -> None:
     ids=str,
 )
 def test_memories_in_a_file_give_the_same_bits(
-    how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study = {**CROWD, "rounds": 8, **how}
+    study = {**CROWD, "rounds": 8, **changed}
     held = simulate(tiny_dataset(120), **study)
     monkeypatch.setattr(memories, "IN_MEMORY", 0)
     filed = simulate(tiny_dataset(120), **study)
@@ -89,27 +91,28 @@ def test_a_method_without_memory_keeps_no_file(tmp_path: Path, tiny_limit: None)
 
 def test_small_memories_stay_in_memory_and_large_ones_do_not() -> None:
     rows = {"c": torch.zeros(1, 4810)}
-    assert not Shelf(100, None, CPU).is_needed(rows)
-    assert Shelf(10_000, None, CPU).is_needed(rows)
-    assert Shelf(100_000, None, CPU).is_needed(
-        {"c": torch.zeros(1, 1)}
-    )  # so many entries are a burden by themselves
+    assert not FileStorage(100, None, CPU).is_needed(rows)
+    assert FileStorage(10_000, None, CPU).is_needed(rows)
+    tiny_rows = {"c": torch.zeros(1, 1)}
+    assert FileStorage(100_000, None, CPU).is_needed(tiny_rows)  # so many entries are a burden
 
 
-@given(
-    actions=st.lists(
-        st.sampled_from(["play", "play", "write", "save", "know", "crash"]), max_size=25
-    )
-)
-@settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+ACTIONS = st.sampled_from(["play", "play", "write", "save", "know", "crash"])
+SLOW = [HealthCheck.function_scoped_fixture]
+
+
+@given(actions=st.lists(ACTIONS, max_size=25))
+@settings(deadline=None, max_examples=60, suppress_health_check=SLOW)
 def test_whatever_is_stopped_when_the_next_rounds_are_the_same(
     tmp_path_factory: pytest.TempPathFactory, actions: list[str], tiny_limit: None
 ) -> None:
-    """Write: a checkpoint reaches the disk. Save: it was made and lost. Know: the engine hears that it is written."""
+    """Write: a checkpoint reaches the disk. Save: it was made and lost.
+
+    Know: the engine hears that the latest one is written.
+    """
     folder = tmp_path_factory.mktemp("crash")
-    file, latest = folder / "study.pt", ""
+    file = folder / "study.pt"
+    latest = ""
     engine = an_engine(folder / "memories")
     for action in actions:
         if action == "play":
@@ -124,11 +127,12 @@ def test_whatever_is_stopped_when_the_next_rounds_are_the_same(
             engine = an_engine(folder / "memories")
             if file.exists():
                 restore(engine, checkpoint.load(file)["states"])
-        latest = action if action in ("write", "save", "crash") else latest
-    whole = an_engine(None)
-    while whole.states[0].round < engine.states[0].round:
-        list(whole.play_round())
-    assert_equal_states(engine.states[0], whole.states[0])
+        if action in ("write", "save", "crash"):
+            latest = action
+    unstopped = an_engine(None)
+    while unstopped.states[0].round < engine.states[0].round:
+        list(unstopped.play_round())
+    assert_equal_states(engine.states[0], unstopped.states[0])
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -151,7 +155,8 @@ def test_without_a_checkpoint_nothing_that_the_last_one_needs_is_written_over(
     engine = an_engine(tmp_path / "memories")
     for _ in range(3):
         list(engine.play_round())
-    saved, held = engine.saved(), dict(engine.states[0].memory)
+    saved = engine.saved()
+    held = dict(engine.states[0].memory)
     for _ in range(10):
         list(engine.play_round())
     again = an_engine(tmp_path / "memories")
@@ -161,11 +166,12 @@ def test_without_a_checkpoint_nothing_that_the_last_one_needs_is_written_over(
 
 @pytest.mark.parametrize("late", [0, 1, 3])
 def test_news_of_a_checkpoint_may_come_late(tmp_path: Path, tiny_limit: None, late: int) -> None:
-    """Slots that the written checkpoint needs are kept, though the run has gone on since it was made."""
+    """Slots that the written checkpoint needs are kept, though the run has gone on since then."""
     engine = an_engine(tmp_path / "memories")
     for _ in range(4):
         list(engine.play_round())
-    saved, held = engine.saved(), dict(engine.states[0].memory)
+    saved = engine.saved()
+    held = dict(engine.states[0].memory)
     for _ in range(late):
         list(engine.play_round())
     engine.checkpointed()
@@ -188,26 +194,26 @@ def test_a_checkpoint_holds_a_map_and_no_rows(tmp_path: Path, tiny_limit: None) 
     assert len(saved["memory"]["slots"]) == 12
 
 
-def test_a_whole_state_travels_without_its_files(
+def test_a_portable_state_travels_without_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memories, "IN_MEMORY", 0)
     engine = an_engine(tmp_path / "here")
     for _ in range(3):
         list(engine.play_round())
-    checkpoint.save(tmp_path / "whole.pt", {"states": engine.saved(whole=True)})
-    saved = checkpoint.load(tmp_path / "whole.pt")["states"]
+    checkpoint.save(tmp_path / "portable.pt", {"states": engine.saved(portable=True)})
+    saved = checkpoint.load(tmp_path / "portable.pt")["states"]
     engine.discard()
     assert not list((tmp_path / "here").iterdir())
-    whole = simulate(tiny_dataset(120), **{**CROWD, "rounds": 5})
+    unstopped = simulate(tiny_dataset(120), **{**CROWD, "rounds": 5})
     for limit, folder in ((0, tmp_path / "there"), (0, None), (2**40, None)):
         monkeypatch.setattr(memories, "IN_MEMORY", limit)
-        other = an_engine(folder)
-        restore(other, saved)
+        resumed = an_engine(folder)
+        restore(resumed, saved)
         for _ in range(2):
-            list(other.play_round())
-        assert_equal_states(other.states[0], whole.states[0])
-        assert bool(other.states[0].stores) == (limit == 0)
+            list(resumed.play_round())
+        assert_equal_states(resumed.states[0], unstopped.states[0])
+        assert bool(resumed.states[0].stores) == (limit == 0)
 
 
 def test_lost_files_are_named(tmp_path: Path, tiny_limit: None) -> None:
@@ -216,15 +222,12 @@ def test_lost_files_are_named(tmp_path: Path, tiny_limit: None) -> None:
     saved = engine.saved()
     with pytest.raises(DataError, match="resume it there"):
         restore(an_engine(None), saved)
-    with pytest.raises(
-        DataError, match=r"one-memory\.bin has lost clients' memories since the checkpoint"
-    ):
+    message = r"one-memory\.bin has lost clients' memories since the checkpoint"
+    with pytest.raises(DataError, match=message):
         restore(an_engine(tmp_path / "elsewhere"), saved)
     path = tmp_path / "memories" / "one-memory.bin"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(
-        DataError, match=r"one-memory\.bin has lost clients' memories since the checkpoint"
-    ):
+    with pytest.raises(DataError, match=message):
         restore(an_engine(tmp_path / "memories"), saved)
 
 
@@ -248,35 +251,36 @@ def test_a_stopped_study_with_filed_memories_resumes_to_the_same_bits(
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int16, torch.bool]
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from(DTYPES), st.integers(1, 9)), min_size=1, max_size=4),
-    st.integers(0, 9),
-)
+ENTRIES = st.lists(st.tuples(st.sampled_from(DTYPES), st.integers(1, 9)), min_size=1, max_size=4)
+
+
+@given(ENTRIES, st.integers(0, 9))
 @settings(deadline=None)
 def test_every_type_comes_back_as_it_was(entries: list[tuple[torch.dtype, int]], seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
-    kinds = {str(k): kind for k, (kind, _) in enumerate(entries)}
-    rows = {
-        str(k): (9 * torch.rand(1, n, generator=draw)).to(kind)
-        for k, (kind, n) in enumerate(entries)
-    }
-    file = Slots(Entry.all_of(rows), None)
-    slots = [
-        file.write({name: (x * k).to(kinds[name]) for name, x in rows.items()}) for k in range(3)
-    ]
-    assert slots == [0, 1, 2]
-    for k in range(3):
-        found = file.read(k)
-        for name, x in rows.items():
-            assert torch.equal(found[name], (x * k).to(x.dtype))
-            assert found[name].dtype == x.dtype
+
+    def a_memory() -> Rows:
+        rows = {}
+        for number, (dtype, width) in enumerate(entries):
+            rows[str(number)] = (9 * torch.rand(1, width, generator=draw)).to(dtype)
+        return rows
+
+    written = [a_memory() for _ in range(3)]
+    file = SlotFile(Entry.all_of(written[0]), None)
+    assert [file.write(rows) for rows in written] == [0, 1, 2]
+    for slot, rows in enumerate(written):
+        read = file.read(slot)
+        for name, value in rows.items():
+            assert read[name].dtype == value.dtype
+            assert torch.equal(read[name], value)
 
 
 def test_what_is_stored_is_a_mapping_that_does_not_change() -> None:
     def rows(value: float) -> Rows:
         return {"c": torch.full((1, 3), value)}
 
-    first = Stored.new(rows(0), Shelf(5, None, CPU)).updated({1: rows(1), 3: rows(3)})
+    empty = StoredMemories.new(rows(0), FileStorage(5, None, CPU))
+    first = empty.updated({1: rows(1), 3: rows(3)})
     second = first.updated({3: rows(30), 4: rows(4)})
     assert list(first) == [1, 3]
     assert list(second) == [1, 3, 4]
@@ -293,16 +297,16 @@ def test_what_is_stored_is_a_mapping_that_does_not_change() -> None:
 
 
 def test_the_order_of_a_memorys_entries_does_not_matter() -> None:
-    store = Stored.new({"b": torch.ones(1, 1), "a": torch.zeros(1, 2)}, Shelf(3, None, CPU))
-    store = store.updated({1: {"a": torch.full((1, 2), 5.0), "b": torch.full((1, 1), 7.0)}})
-    assert {name: rows.tolist() for name, rows in store[1].items()} == {"a": [[5, 5]], "b": [[7]]}
+    example = {"b": torch.ones(1, 1), "a": torch.zeros(1, 2)}
+    memory = {"a": torch.full((1, 2), 5.0), "b": torch.full((1, 1), 7.0)}
+    store = StoredMemories.new(example, FileStorage(3, None, CPU)).updated({1: memory})
+    torch.testing.assert_close(store[1], memory, rtol=0, atol=0)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk_is_named() -> None:
-    store = Stored.new({"c": torch.ones(1, 4)}, Shelf(3, Path("/dev/full"), CPU))
-    with pytest.raises(
-        DataError, match=r"cannot write the clients' memories to /dev/full: No space left"
-    ) as caught:
+    store = StoredMemories.new({"c": torch.ones(1, 4)}, FileStorage(3, Path("/dev/full"), CPU))
+    message = r"cannot write the clients' memories to /dev/full: No space left"
+    with pytest.raises(DataError, match=message) as caught:
         store.updated({0: {"c": torch.ones(1, 4)}})
     assert "\n" not in str(caught.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from playground import tiny_dataset
-from rehearsal import Coordinator, Site, remote_sites
+from rehearsal import Coordinator, Site, read_reply, remote_sites
 
 from tacit.data.dataset import Dataset
 from tacit.simulation.kinds.horizontal import Simulation
@@ -53,16 +54,15 @@ def simulated(settings: dict[str, Any], data: Dataset | None = None) -> Simulati
 
 def shards_of(simulation: Simulation) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Each client's own samples, and nothing else."""
-    state, pool = simulation.states[0], simulation.pool
-    return [(pool.x[shard], pool.y[shard]) for shard in state.train]
+    samples = simulation.samples
+    return [(samples.x[shard], samples.y[shard]) for shard in simulation.states[0].train]
 
 
 def assert_same_state(coordinator: Coordinator, simulation: Simulation) -> None:
     state = simulation.states[0]
     for name, value in state.server.items():
-        assert torch.equal(
-            torch.as_tensor(coordinator.state.server[name]), torch.as_tensor(value)
-        ), name
+        deployed = torch.as_tensor(coordinator.state.server[name])
+        assert torch.equal(deployed, torch.as_tensor(value)), name
     for name, value in state.buffers.items():
         assert torch.equal(coordinator.state.buffers[name], value), name
 
@@ -74,23 +74,30 @@ def test_clients_in_processes_of_their_own_end_where_the_simulation_ends() -> No
         for settings in cases:
             simulation = simulated(settings)
             shards = shards_of(simulation)
-            outputs, everyone = simulation.outputs, sum(len(y) for _, y in shards)
+            outputs = simulation.outputs
+            everyone = sum(len(y) for _, y in shards)
             for client, site in enumerate(sites):
                 site.take_over(settings, client, *shards[client], outputs)
             coordinator = Coordinator(settings, simulation.shape, outputs, everyone)
             for _ in range(coordinator.run.rounds):
-                replies = [
-                    sites[client].ask(coordinator.call(client)) for client in coordinator.chosen
-                ]
-                coordinator.close([data for data in replies if data])
+                replies = []
+                for client in coordinator.chosen:
+                    reply = sites[client].ask(coordinator.call(client))
+                    if reply:
+                        replies.append(reply)
+                coordinator.close(replies)
             assert_same_state(coordinator, simulation)
 
 
 class Line:
-    """A line to three sites that loses, repeats, delays and reorders, and sites that are killed at any moment."""
+    """A line to three sites that loses, repeats, delays and reorders messages.
+
+    The sites may be killed at any moment.
+    """
 
     def __init__(self, sites: list[Site], draw: np.random.Generator) -> None:
-        self.sites, self.draw = sites, draw
+        self.sites = sites
+        self.draw = draw
         self.late: list[bytes] = []
         self.disks = [site.disk() for site in sites]
 
@@ -113,16 +120,20 @@ class Line:
 
     def gather(self, coordinator: Coordinator) -> list[bytes]:
         """What reaches the server in this round, in some order."""
-        arrived, self.late = self.late, []
-        for client in self.draw.permutation(coordinator.chosen):
-            for _ in range(2 if self.chance(0.15) else 1):  # the call comes twice
-                answer = self.deliver(int(client), coordinator.call(int(client)))
+        arrived = self.late
+        self.late = []
+        for client in self.draw.permutation(coordinator.chosen).tolist():
+            calls = 2 if self.chance(0.15) else 1
+            for _ in range(calls):
+                answer = self.deliver(client, coordinator.call(client))
                 if answer is None or self.chance(0.2):  # lost on one of the two ways
                     continue
-                (self.late if self.chance(0.1) else arrived).append(answer)
+                is_late = self.chance(0.1)
+                (self.late if is_late else arrived).append(answer)
                 if self.chance(0.15):  # the answer comes twice
                     arrived.append(answer)
-        return [arrived[k] for k in self.draw.permutation(len(arrived))]
+        order = self.draw.permutation(len(arrived))
+        return [arrived[position] for position in order]
 
 
 @cache
@@ -138,7 +149,8 @@ def test_whatever_the_line_does_the_replies_that_count_decide_every_bit(method: 
     settings = {**SMALL, **METHODS[method]}
     simulation = simulated(settings, tiny_dataset())
     shards = shards_of(simulation)
-    outputs, everyone = simulation.outputs, sum(len(y) for _, y in shards)
+    outputs = simulation.outputs
+    everyone = sum(len(y) for _, y in shards)
     sites = [Site(settings, client, *shards[client], outputs) for client in range(3)]
     empty = [site.disk() for site in sites]
     patterns = set()
@@ -165,26 +177,21 @@ def test_whatever_the_line_does_the_replies_that_count_decide_every_bit(method: 
 
 def first_state(coordinator: Coordinator, simulation: Simulation) -> Any:
     """In the data's own precision, as the simulation has it."""
-    dtype = simulation.pool.x.dtype
-    server = {
-        name: value.to(dtype) if isinstance(value, torch.Tensor) else value
-        for name, value in coordinator.state.server.items()
-    }
-    return type(coordinator.state)(server, coordinator.state.buffers, 0)
+    server = dict(coordinator.state.server)
+    for name, value in server.items():
+        if isinstance(value, torch.Tensor):
+            server[name] = value.to(simulation.samples.x.dtype)
+    return replace(coordinator.state, server=server, round=0)
 
 
 def any_of_this_round(coordinator: Coordinator, replies: list[bytes]) -> bool:
-    from rehearsal import read_reply
-
     return any(read_reply(data).round == coordinator.state.round for data in replies)
 
 
 def assert_same_memories(sites: list[Site], simulation: Simulation) -> None:
     state = simulation.states[0]
     for client, site in enumerate(sites):
-        for kept, wanted in (
-            (site.memory.method, state.memory),
-            (site.memory.wire, state.wire_memory),
-        ):
-            for name, rows in wanted.get(client, {}).items():
-                assert torch.equal(kept[name], rows), (client, name)
+        for name, rows in state.memory.get(client, {}).items():
+            assert torch.equal(site.memory.method[name], rows), (client, name)
+        for name, rows in state.wire_memory.get(client, {}).items():
+            assert torch.equal(site.memory.wire[name], rows), (client, name)

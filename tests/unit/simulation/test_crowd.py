@@ -1,7 +1,8 @@
-"""Many clients, of which a few take part in a round: what a round costs and records follows from these."""
+"""Many clients, and a few that take part in a round: these few decide its cost and its record."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from torch import Tensor
 import tacit
 from tacit.core.errors import DataError, StudyError
 from tacit.core.seeds import numpy_generator
-from tacit.data.datasets import Dataset
 from tacit.data.splits.split import Split
 from tacit.report.page import render
 from tacit.simulation.state import RunState
@@ -39,11 +39,9 @@ CROWD: dict[str, Any] = {
 
 def of_a_crowd(population: int, **settings: Any) -> Any:
     """A study with four samples per client and ten clients per round, played to its end."""
-    whole = make_crowd()
-    kept = 4 * population
-    data = Dataset(
-        "crowd", whole.x[:kept], whole.y[:kept], whole.test_x, whole.test_y, whole.labels
-    )
+    crowd = make_crowd()
+    count = 4 * population
+    data = replace(crowd, x=crowd.x[:count], y=crowd.y[:count])
     chosen = {"name": "fraction", "c": 10 / population}
     return simulate(data, **{**CROWD, "clients": population, "selection": chosen, **settings})
 
@@ -68,15 +66,14 @@ def evaluated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_the_population_does_not_change_how_much_is_evaluated(
     evaluated: list[int], algorithm: str
 ) -> None:
-    found = []
+    sizes = []
     for population in (200, 1000, 5000):
         evaluated.clear()
         of_a_crowd(population, algorithm=algorithm)
-        found.append(list(evaluated))
-    assert found[0] == found[1] == found[2]
-    assert sum(found[0]) <= 3 * (
-        100 + 2 * 10
-    )  # a round's global test, and ten local ones with one model or with two
+        sizes.append(list(evaluated))
+    assert sizes[0] == sizes[1] == sizes[2]
+    # a round's global test, and ten local ones with one model or with two
+    assert sum(sizes[0]) <= 3 * (100 + 2 * 10)
 
 
 @pytest.mark.parametrize("population", [ALL_TESTED, ALL_TESTED + 1])
@@ -86,35 +83,38 @@ def test_up_to_a_hundred_clients_everybody_is_recorded_and_beyond_those_who_take
     played = of_a_crowd(population, dropout=0.5)
     for record in played.records:
         chosen = played.states[0].run.participants(record["round"] - 1)
-        named = [one["client"] for one in record["clients"]]
-        assert named == (list(range(100)) if population == 100 else chosen)
-        worked = [one["client"] for one in record["clients"] if one["steps"]]
+        recorded = [client["client"] for client in record["clients"]]
+        assert recorded == (list(range(100)) if population == 100 else chosen)
+        worked = [client["client"] for client in record["clients"] if client["steps"]]
         assert len(worked) == record["replies"] < 10  # the lost ones are recorded too
         assert set(worked) < set(chosen)
-        assert all(one["test_loss"] is not None for one in record["clients"])
+        assert all(client["test_loss"] is not None for client in record["clients"])
 
 
 def test_summary_figures_are_those_of_the_recorded_clients() -> None:
     played = of_a_crowd(300, attackers={"count": 100, "kind": "sign_flip"})
     record = played.records[-1]
-    known = [one["test_accuracy"] for one in record["clients"] if not one["attacker"]]
-    assert 0 < len(known) < len(record["clients"]) == 10
-    assert record["local_accuracy"] == pytest.approx(np.mean(known))
-    assert record["worst"] == min(known)
-    assert record["spread"] == pytest.approx(np.std(known))
+    assert len(record["clients"]) == 10
+    honest = [client for client in record["clients"] if not client["attacker"]]
+    accuracies = [client["test_accuracy"] for client in honest]
+    assert 0 < len(accuracies) < 10
+    assert record["local_accuracy"] == pytest.approx(np.mean(accuracies))
+    assert record["worst"] == min(accuracies)
+    assert record["spread"] == pytest.approx(np.std(accuracies))
 
 
 def test_a_crowds_own_tests_are_those_that_a_smaller_study_measures(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The same study, once with everybody tested: the recorded clients' figures do not depend on who else is."""
+    """A client's figures do not depend on who else is tested, be it a few clients or everybody."""
     few = of_a_crowd(200, algorithm="fedplus")
     monkeypatch.setattr(tested_clients, "ALL_TESTED", 200)
-    whole = of_a_crowd(200, algorithm="fedplus")
-    assert torch.equal(few.states[0].server["x"], whole.states[0].server["x"])
-    for mine, theirs in zip(few.records, whole.records, strict=True):
-        assert len(theirs["clients"]) == 200
-        assert [theirs["clients"][one["client"]] for one in mine["clients"]] == mine["clients"]
+    everybody = of_a_crowd(200, algorithm="fedplus")
+    assert torch.equal(few.states[0].server["x"], everybody.states[0].server["x"])
+    for record, full_record in zip(few.records, everybody.records, strict=True):
+        assert len(full_record["clients"]) == 200
+        for client in record["clients"]:
+            assert client == full_record["clients"][client["client"]]
 
 
 def test_five_thousand_clients_run_and_are_reported(tmp_path: Path) -> None:
@@ -127,8 +127,9 @@ def test_five_thousand_clients_run_and_are_reported(tmp_path: Path) -> None:
     page = render(results)
     assert "a round tests and records those that take part in it alone" in page
     assert len(page) < 400_000
-    assert (tmp_path / "a" / "history.jsonl").stat().st_size < 30_000
-    assert all(file.stat().st_size < 30_000 for file in (tmp_path / "a" / "checkpoints").iterdir())
+    checkpoints = (tmp_path / "a" / "checkpoints").iterdir()
+    for file in (tmp_path / "a" / "history.jsonl", *checkpoints):
+        assert file.stat().st_size < 30_000
     assert results.plot("clients")._repr_png_()
 
 
@@ -142,8 +143,9 @@ def test_own_models_are_kept_of_the_last_round(tmp_path: Path) -> None:
     results = tacit.run(Study("crowd", **settings), tmp_path / "a")
     run = results.best()
     last = results.runs[run].participants(2)
-    files = sorted(path.name for path in (tmp_path / "a" / "models").iterdir())
-    assert files == sorted([f"{run}.pt", *(f"{run}-client-{client}.pt" for client in last)])
+    files = {path.name for path in (tmp_path / "a" / "models").iterdir()}
+    client_files = {f"{run}-client-{client}.pt" for client in last}
+    assert files == {f"{run}.pt"} | client_files
     results.model(run, client=last[0])
     absent = next(client for client in range(120) if client not in last)
     with pytest.raises(
@@ -158,31 +160,32 @@ def test_fedplus_is_refused_where_its_server_would_not_fit(
     study = Study("crowd", **{**CROWD, "algorithm": "fedplus"})
     size = 2 * 5000 * (6 * 8 + 8 + 8 * 3 + 3) * 4
     monkeypatch.setattr(horizontal, "machine_memory", lambda: size - 1)
-    with pytest.raises(
-        StudyError, match=r"fedplus keeps every client's model on the server: 5,000 of them"
-    ) as caught:
+    message = "fedplus keeps every client's model on the server: 5,000 of them"
+    with pytest.raises(StudyError, match=message) as caught:
         tacit.run(study, tmp_path / "a")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "a").exists()
-    for known in (size, None):
-        monkeypatch.setattr(horizontal, "machine_memory", lambda known=known: known)
+    for memory in (size, None):
+        monkeypatch.setattr(horizontal, "machine_memory", lambda memory=memory: memory)
         assert study_data.try_out(study.runs()[0], make_crowd())
 
 
 def test_runs_that_divide_the_data_alike_share_the_division(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    drawn = []
+    divisions = []
     real = study_data.divide
-    monkeypatch.setattr(
-        study_data, "divide", lambda *given, **named: drawn.append(1) or real(*given, **named)
-    )
-    tacit.Splits(
-        Study("small", **{**FAST, "algorithm": ["fedavg", "scaffold", "local"], "seed": [0, 1]})
-    )
-    assert len(drawn) == 2
-    simulate(**{**FAST, "optimiser": [{"name": "sgd", "lr": lr} for lr in (0.1, 0.2, 0.3)]})
-    assert len(drawn) == 3
+
+    def noting(*arguments: Any, **options: Any) -> Any:
+        divisions.append(arguments)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(study_data, "divide", noting)
+    varied = {"algorithm": ["fedavg", "scaffold", "local"], "seed": [0, 1]}
+    tacit.Splits(Study("small", **{**FAST, **varied}))
+    assert len(divisions) == 2
+    simulate(**{**FAST, "optimiser": {"name": "sgd", "lr": [0.1, 0.2, 0.3]}})
+    assert len(divisions) == 3
 
 
 def test_a_draw_of_very_many_clients_is_not_repeated_for_ever() -> None:
@@ -195,21 +198,23 @@ def test_a_draw_of_very_many_clients_is_not_repeated_for_ever() -> None:
 def test_twenty_thousand_clients_get_every_sample_once(name: str) -> None:
     owner = numpy_generator(1).permutation(np.arange(60_000) % 20_000)
     keys = owner if name == "by_client" else owner % 10
-    parts = Split.build(name)(keys, 20_000, numpy_generator(0))
-    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(60_000))
+    shards = Split.build(name)(keys, 20_000, numpy_generator(0))
+    assert np.array_equal(np.sort(np.concatenate(shards)), np.arange(60_000))
     if name == "by_client":
-        assert all((owner[part] == client).all() for client, part in enumerate(parts))
+        assert all((owner[shard] == client).all() for client, shard in enumerate(shards))
 
 
 def test_a_cohort_does_not_ask_for_everybodys_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     real = RunState.participant
 
-    def noting(state: RunState, client: int, *given: Any) -> Any:
+    def noting(state: RunState, client: int, *own_start: Any) -> Any:
         asked.append(client)
-        return real(state, client, *given)
+        return real(state, client, *own_start)
 
     monkeypatch.setattr(RunState, "participant", noting)
     played = of_a_crowd(2000, algorithm="scaffold")
-    chosen = [k for turn in range(3) for k in played.states[0].run.participants(turn)]
+    chosen = []
+    for round in range(3):
+        chosen += played.states[0].run.participants(round)
     assert asked == chosen

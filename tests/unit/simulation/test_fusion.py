@@ -26,7 +26,7 @@ from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.fusion import Fused, Fusion
 from tacit.report.results import Results
 from tacit.rounds import memories
-from tacit.simulation.fusion_baselines import Judge
+from tacit.simulation.fusion_baselines import NetworkTester
 from tacit.simulation.kinds.fusion import FusionSimulation
 from tacit.simulation.metrics import Score
 from tacit.study.checks import cautions
@@ -59,14 +59,16 @@ def networks_of(results: Results, run: str) -> list[Dense]:
 
 
 def by_hand(
-    results: Results, run: str, round: int = 1, networks: Any = None, **given: Any
+    results: Results, run: str, round: int = 1, networks: Any = None, **options: Any
 ) -> Fused:
     """The fusion of clients' networks, with the draws that the engine has."""
     spec = results.runs[run]
     assert isinstance(spec, FusionRun)
     counts = np.array(results.portraits[0].train, float)
     draw = numpy_generator(spec.seed, "fusion", round)
-    return spec.fusion.fuse(networks or networks_of(results, run), draw, counts=counts, **given)
+    if networks is None:
+        networks = networks_of(results, run)
+    return spec.fusion.fuse(networks, draw, counts=counts, **options)
 
 
 def test_data(results: Results, run: str) -> tuple[Any, Any]:
@@ -86,16 +88,27 @@ def shares(output: Any) -> Any:
 
 
 def history(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    lines = (folder / "history.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
 
 
-def assert_state(state: Any, network: Dense, **tolerance: float) -> None:
+def records_of(folder: Path, run: str) -> list[dict[str, Any]]:
+    return [record for record in history(folder) if record["run"] == run]
+
+
+def arrays_of(network: Dense) -> list[Any]:
+    return [*network.weights, *network.biases]
+
+
+def assert_state(state: Any, network: Dense, *, rtol: float = 1e-6, atol: float = 1e-7) -> None:
     """A saved model has the weights of a network, in single precision."""
-    found = Dense.of(state)
-    for mine, theirs in zip(
-        (*found.weights, *found.biases), (*network.weights, *network.biases), strict=True
-    ):
-        np.testing.assert_allclose(mine, theirs, **({"rtol": 1e-6, "atol": 1e-7} | tolerance))
+    pairs = zip(arrays_of(Dense.of(state)), arrays_of(network), strict=True)
+    for saved, expected in pairs:
+        np.testing.assert_allclose(saved, expected, rtol=rtol, atol=atol)
+
+
+def as_lists(assignment: Any) -> list[list[list[int]]]:
+    return [[neurons.tolist() for neurons in layer] for layer in assignment]
 
 
 # One round, by hand
@@ -103,58 +116,69 @@ def assert_state(state: Any, network: Dense, **tolerance: float) -> None:
 
 @pytest.fixture(scope="module", params=["iris", "two layers"])
 def one_shot(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Results:
-    model = {"name": "mlp", "hidden": [6] if request.param == "iris" else [5, 4]}
-    study = Study(
-        "shot", **{**FUSED, "model": model, "fusion": METHODS, "split": "label_dirichlet"}
-    )
-    return tacit.run(study, tmp_path_factory.mktemp("shot") / "a")
+    hidden = [6] if request.param == "iris" else [5, 4]
+    settings = {
+        **FUSED,
+        "model": {"name": "mlp", "hidden": hidden},
+        "fusion": METHODS,
+        "split": "label_dirichlet",
+    }
+    return tacit.run(Study("shot", **settings), tmp_path_factory.mktemp("shot") / "a")
 
 
-@pytest.mark.parametrize("place", range(len(METHODS)))
-def test_the_fused_network_is_that_of_the_clients_networks(one_shot: Results, place: int) -> None:
-    run = list(one_shot.labels)[place]
-    fused, module = by_hand(one_shot, run), one_shot.model(run)
+@pytest.mark.parametrize("number", range(len(METHODS)))
+def test_the_fused_network_is_that_of_the_clients_networks(one_shot: Results, number: int) -> None:
+    run = list(one_shot.labels)[number]
+    fused = by_hand(one_shot, run)
+    module = one_shot.model(run)
     assert_state(module.state_dict(), fused.network)
-    widths = [part.out_features for part in module.modules() if isinstance(part, nn.Linear)][:-1]
+    layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    widths = [layer.out_features for layer in layers[:-1]]
     assert widths == list(fused.network.widths)
-    record = next(line for line in history(one_shot.folder) if line["run"] == run)
+    (record,) = records_of(one_shot.folder, run)
     assert record["fusion"]["widths"] == widths
     assert record["width"] == sum(widths)
-    assert record["fusion"]["assignment"] == [
-        [own.tolist() for own in layer] for layer in fused.assignment
-    ]
-    local = [list(network.widths) for network in networks_of(one_shot, run)]
-    assert record["fusion"]["local_widths"] == [list(layer) for layer in zip(*local, strict=True)]
+    assert record["fusion"]["assignment"] == as_lists(fused.assignment)
+    local = [network.widths for network in networks_of(one_shot, run)]
+    by_layer = [list(layer) for layer in zip(*local, strict=True)]
+    assert record["fusion"]["local_widths"] == by_layer
     assert record["local_width"] == sum(map(sum, local))
 
 
-@pytest.mark.parametrize("place", range(len(METHODS)))
+def weighted_mean(networks: list[Dense], counts: Any) -> Dense:
+    """The networks' average, each client counting by its samples."""
+    n = counts.sum(1) / counts.sum()
+    weights = []
+    biases = []
+    for layer in range(len(networks[0].weights)):
+        stacked_weights = np.stack([network.weights[layer] for network in networks])
+        stacked_biases = np.stack([network.biases[layer] for network in networks])
+        weights.append(np.tensordot(n, stacked_weights, 1))
+        biases.append(np.tensordot(n, stacked_biases, 1))
+    return Dense(tuple(weights), tuple(biases))
+
+
+@pytest.mark.parametrize("number", range(len(METHODS)))
 def test_its_figures_and_those_of_the_others_are_those_by_hand(
-    one_shot: Results, place: int
+    one_shot: Results, number: int
 ) -> None:
-    run = list(one_shot.labels)[place]
+    run = list(one_shot.labels)[number]
     x, y = test_data(one_shot, run)
-    record = next(line for line in history(one_shot.folder) if line["run"] == run)
-    networks, fused = networks_of(one_shot, run), by_hand(one_shot, run)
-    output = torch.tensor(answers(fused.network, x.double().numpy()))
-    assert record["loss"] == pytest.approx(nn.functional.cross_entropy(output, y).item(), rel=1e-5)
+    inputs = x.double().numpy()
+    (record,) = records_of(one_shot.folder, run)
+    networks = networks_of(one_shot, run)
+    output = torch.tensor(answers(by_hand(one_shot, run).network, inputs))
+    loss = nn.functional.cross_entropy(output, y).item()
+    assert record["loss"] == pytest.approx(loss, rel=1e-5)
     assert record["accuracy"] == pytest.approx(accuracy(output, y))
-    each = [answers(network, x.double().numpy()) for network in networks]
-    alone = [accuracy(one, y) for one in each]
+    client_answers = [answers(network, inputs) for network in networks]
+    alone = [accuracy(answer, y) for answer in client_answers]
     assert record["fusion"]["alone"] == pytest.approx(alone)
     assert record["alone_accuracy"] == pytest.approx(np.mean(alone))
-    counts = np.array(one_shot.portraits[0].train, float)
-    n = counts.sum(1) / counts.sum()
-    weights, biases = (
-        tuple(np.tensordot(n, np.stack(layer), 1) for layer in zip(*parts, strict=True))
-        for parts in ([one.weights for one in networks], [one.biases for one in networks])
-    )
-    mean = Dense(weights, biases)
-    assert record["average_accuracy"] == pytest.approx(
-        accuracy(answers(mean, x.double().numpy()), y)
-    )
-    together = np.mean([shares(one) for one in each], axis=0)
-    assert record["ensemble_accuracy"] == pytest.approx(accuracy(together, y))
+    mean = weighted_mean(networks, np.array(one_shot.portraits[0].train, float))
+    assert record["average_accuracy"] == pytest.approx(accuracy(answers(mean, inputs), y))
+    ensemble = np.mean([shares(answer) for answer in client_answers], axis=0)
+    assert record["ensemble_accuracy"] == pytest.approx(accuracy(ensemble, y))
 
 
 def a_constant(*values: float) -> nn.Module:
@@ -167,38 +191,31 @@ def a_constant(*values: float) -> nn.Module:
 
 def test_an_ensemble_averages_probabilities_and_of_numbers_the_numbers() -> None:
     """One that is very sure is outvoted by two that are fairly sure: 1/3 against 2/3 of 0.88."""
-    own = [a_constant(100.0, 0.0), a_constant(0.0, 2.0), a_constant(0.0, 2.0)]
-    found = Judge(Score(), torch.zeros(4, 2), torch.tensor([1, 1, 1, 0])).compare(
-        own[0], own, own[1]
-    )
-    assert (found["accuracy"], found["ensemble_accuracy"], found["average_accuracy"]) == (
-        0.25,
-        0.75,
-        0.75,
-    )
-    assert found["alone"] == [0.25, 0.75, 0.75]
-    assert found["alone_accuracy"] == pytest.approx(1.75 / 3)
-    numbers = [a_constant(1.0), a_constant(5.0)]
-    found = Judge(Score("r2", 4.0, 3.0), torch.zeros(4, 2), torch.full((4,), 2.0)).compare(
-        numbers[0], numbers, None
-    )
-    assert (found["loss"], found["r2"], found["rmse"]) == (1.0, 0.75, 3.0)
-    assert (found["ensemble_r2"], found["average_r2"], found["alone"]) == (
-        0.75,
-        None,
-        [0.75, 1 - 9 / 4],
-    )
+    networks = [a_constant(100.0, 0.0), a_constant(0.0, 2.0), a_constant(0.0, 2.0)]
+    tester = NetworkTester(Score(), torch.zeros(4, 2), torch.tensor([1, 1, 1, 0]))
+    figures = tester.compare(networks[0], networks, networks[1])
+    assert figures["accuracy"] == 0.25
+    assert figures["ensemble_accuracy"] == 0.75
+    assert figures["average_accuracy"] == 0.75
+    assert figures["alone"] == [0.25, 0.75, 0.75]
+    assert figures["alone_accuracy"] == pytest.approx(1.75 / 3)
+    networks = [a_constant(1.0), a_constant(5.0)]
+    tester = NetworkTester(Score("r2", 4.0, 3.0), torch.zeros(4, 2), torch.full((4,), 2.0))
+    figures = tester.compare(networks[0], networks, None)
+    assert (figures["loss"], figures["r2"], figures["rmse"]) == (1.0, 0.75, 3.0)
+    assert figures["ensemble_r2"] == 0.75
+    assert figures["average_r2"] is None
+    assert figures["alone"] == [0.75, 1 - 9 / 4]
 
 
 def test_all_methods_get_the_same_networks(one_shot: Results) -> None:
     runs = list(one_shot.labels)
+    expected = networks_of(one_shot, runs[0])
     for run in runs[1:]:
-        for mine, theirs in zip(
-            networks_of(one_shot, runs[0]), networks_of(one_shot, run), strict=True
-        ):
-            assert all(
-                np.array_equal(*pair) for pair in zip(mine.weights, theirs.weights, strict=True)
-            )
+        networks = networks_of(one_shot, run)
+        for network, first_network in zip(networks, expected, strict=True):
+            for array, first_array in zip(network.weights, first_network.weights, strict=True):
+                assert np.array_equal(array, first_array)
     table = one_shot.table()
     assert {"local networks", "naive average", "ensemble"} <= set(table.index)
     average = next(run for run in runs if isinstance(one_shot.runs[run].fusion, Average))
@@ -206,23 +223,24 @@ def test_all_methods_get_the_same_networks(one_shot: Results) -> None:
     assert named == pytest.approx(table.loc["naive average"].item())
 
 
-@pytest.mark.parametrize("place", [0, 3])
+@pytest.mark.parametrize("number", [0, 3])
 def test_local_tests_are_those_of_the_fused_network_and_of_the_clients_own(
-    one_shot: Results, place: int
+    one_shot: Results, number: int
 ) -> None:
-    run = list(one_shot.labels)[place]
-    record = next(line for line in history(one_shot.folder) if line["run"] == run)
+    run = list(one_shot.labels)[number]
+    (record,) = records_of(one_shot.folder, run)
     data = one_shot.runs[run].dataset.load()
     partition, _ = try_out(one_shot.runs[run], data)
-    networks, fused = networks_of(one_shot, run), by_hand(one_shot, run).network
+    networks = networks_of(one_shot, run)
+    fused = by_hand(one_shot, run).network
     for client, network in zip(record["clients"], networks, strict=True):
         index = partition.test[client["client"]]
         assert client["samples"] == len(partition.train[client["client"]])
-        x, y = data.x[index].double().numpy(), data.y[index]
+        x = data.x[index].double().numpy()
+        y = data.y[index]
         output = torch.tensor(answers(fused, x))
-        assert client["test_loss"] == pytest.approx(
-            nn.functional.cross_entropy(output, y).item(), rel=1e-5
-        )
+        loss = nn.functional.cross_entropy(output, y).item()
+        assert client["test_loss"] == pytest.approx(loss, rel=1e-5)
         assert client["test_accuracy"] == pytest.approx(accuracy(output, y))
         assert client["alone_accuracy"] == pytest.approx(accuracy(answers(network, x), y))
     tests = [client["test_accuracy"] for client in record["clients"]]
@@ -232,15 +250,15 @@ def test_local_tests_are_those_of_the_fused_network_and_of_the_clients_own(
 
 def test_clients_that_start_alike_train_as_those_without_fusion(tmp_path: Path) -> None:
     """The networks that are fused are the ones that local training makes."""
-    fused = tacit.run({**FUSED, "initial": "same"}, tmp_path / "fused", on_event=ignore)
-    local = tacit.run(
-        {**FUSED, "initial": "same", "fusion": None, "algorithm": "local"}, tmp_path / "local"
-    )
+    alike = {**FUSED, "initial": "same"}
+    fused = tacit.run(alike, tmp_path / "fused", on_event=ignore)
+    local = tacit.run({**alike, "fusion": None, "algorithm": "local"}, tmp_path / "local")
+    (fused_run,) = fused.labels
+    (local_run,) = local.labels
     for client in range(3):
-        mine, theirs = (
-            one.model(next(iter(one.labels)), client=client).state_dict() for one in (fused, local)
-        )
-        torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
+        fused_model = fused.model(fused_run, client=client).state_dict()
+        local_model = local.model(local_run, client=client).state_dict()
+        torch.testing.assert_close(fused_model, local_model, rtol=0, atol=0)
 
 
 # Several rounds
@@ -257,21 +275,17 @@ def test_clients_go_on_from_their_own_neurons_of_the_fused_network(tmp_path: Pat
     second = tacit.run({**still, "rounds": 2}, tmp_path / "two")
     for run in first.labels:
         fused = by_hand(first, run)
-        assert fused.network.widths > (
-            6,
-        )  # not all are matched, so that a part is less than the whole
+        (width,) = fused.network.widths
+        assert width > 6  # not all neurons are matched, so that no client has all of them
         networks = networks_of(second, run)
         for client, network in enumerate(networks):
-            assert_state(
-                network.state(second.model(run, client=client).state_dict()), fused.part(client)
-            )
+            like = second.model(run, client=client).state_dict()
+            assert_state(network.state(like), fused.part(client))
         again = by_hand(second, run, 2, networks, start=fused.assignment)
         assert_state(second.model(run).state_dict(), again.network, rtol=1e-5, atol=1e-6)
-        records = [line for line in history(second.folder) if line["run"] == run]
-        assert records[0]["fusion"]["widths"] == list(fused.network.widths)
-        assert records[1]["fusion"]["assignment"] == [
-            [own.tolist() for own in layer] for layer in again.assignment
-        ]
+        records = records_of(second.folder, run)
+        assert records[0]["fusion"]["widths"] == [width]
+        assert records[1]["fusion"]["assignment"] == as_lists(again.assignment)
 
 
 ROUNDS: dict[str, Any] = {
@@ -284,67 +298,68 @@ ROUNDS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole") / "a"
+def unstopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unstopped") / "a"
     tacit.run(ROUNDS, folder)
     return folder
 
 
 @pytest.mark.parametrize("after", [1, 6, 15, 23])
 def test_a_stopped_study_resumes_to_the_same_bytes(
-    whole: Path, tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
+    unstopped: Path, tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tacit.execution.runner.CHECKPOINT_SECONDS", 0.0)
     with pytest.raises(KeyboardInterrupt):
         tacit.run(ROUNDS, tmp_path / "a", on_event=StopAfter(after))
     tacit.resume(tmp_path / "a")
-    assert_same(tmp_path / "a", whole)
+    assert_same(tmp_path / "a", unstopped)
 
 
-def test_workers_give_the_same_bytes(whole: Path, tmp_path: Path) -> None:
+def test_workers_give_the_same_bytes(unstopped: Path, tmp_path: Path) -> None:
     tacit.run(ROUNDS, tmp_path / "a", workers=2)
-    assert_same_results(tmp_path / "a", whole)
+    assert_same_results(tmp_path / "a", unstopped)
 
 
 def test_a_study_stopped_here_goes_on_among_workers(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unstopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tacit.execution.runner.CHECKPOINT_SECONDS", 0.0)
     with pytest.raises(KeyboardInterrupt):
         tacit.run(ROUNDS, tmp_path / "a", workers=1, on_event=StopAfter(9))
     tacit.resume(tmp_path / "a", workers=2)
-    assert_same(tmp_path / "a", whole)
+    assert_same(tmp_path / "a", unstopped)
 
 
 def timeless(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if not name.endswith("seconds")}
 
 
-@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("filed", [False, True])
 def test_a_run_that_was_played_beside_others_goes_on_alone(
-    tmp_path: Path, place: int, filed: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, number: int, filed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a GPU, where runs share a block, and on resume have other neighbours."""
     if filed:
         monkeypatch.setattr(memories, "IN_MEMORY", 0)
     folder = tmp_path / "memories" if filed else None
-    runs = [
-        (f"run{k}", run) for k, run in enumerate(Study(**{**ROUNDS, "fusion": "pfnm"}).runs()[1:])
-    ]
+    study = Study(**{**ROUNDS, "fusion": "pfnm"})
+    runs = [(f"run{k}", run) for k, run in enumerate(study.runs()[1:])]
     data = runs[0][1].dataset.load()
-    together, whole = FusionSimulation(runs, data, folder=folder), FusionSimulation(runs, data)
-    for engine in (together, whole):
-        list(engine.play_round())
-    alone = FusionSimulation([runs[place]], data, folder=folder)
-    alone.states[0].restore(together.saved()[place])
-    while whole.going:
-        expected, found = [timeless(one) for one, _ in whole.play_round()], list(alone.play_round())
-        assert timeless(found[0][0]) == expected[place]
+    stopped = FusionSimulation(runs, data, folder=folder)
+    list(stopped.play_round())
+    unstopped = FusionSimulation(runs, data)
+    list(unstopped.play_round())
+    alone = FusionSimulation([runs[number]], data, folder=folder)
+    alone.states[0].restore(stopped.saved()[number])
+    while unstopped.going:
+        expected = [timeless(record) for record, _ in unstopped.play_round()]
+        ((record, _),) = alone.play_round()
+        assert timeless(record) == expected[number]
 
 
 def test_networks_in_files_give_the_same_bytes(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unstopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memories, "IN_MEMORY", 0)
     monkeypatch.setattr("tacit.execution.runner.CHECKPOINT_SECONDS", 0.0)
@@ -352,54 +367,50 @@ def test_networks_in_files_give_the_same_bytes(
         tacit.run(ROUNDS, tmp_path / "a", on_event=StopAfter(11))
     assert list((tmp_path / "a" / "memories").iterdir())
     tacit.resume(tmp_path / "a")
-    assert_same(tmp_path / "a", whole)
+    assert_same(tmp_path / "a", unstopped)
     assert not (tmp_path / "a" / "memories").exists()
 
 
 def test_the_same_study_gives_the_same_bytes_in_one_batch_or_alone(
-    whole: Path, tmp_path: Path
+    unstopped: Path, tmp_path: Path
 ) -> None:
-    for place, (run, line) in enumerate(
-        zip(Results(whole).labels, Study(**ROUNDS).runs(), strict=True)
-    ):
-        if place % 2 == 0:
-            continue
-        assert isinstance(line, FusionRun)
-        alone = {**ROUNDS, "fusion": line.fusion.name, "widths": line.widths}
-        tacit.run(alone, tmp_path / run)
-        mine = [{**record, "run": run} for record in history(tmp_path / run)]
-        assert mine == [record for record in history(whole) if record["run"] == run]
+    runs = Results(unstopped).runs
+    for name in list(runs)[1::2]:
+        run = runs[name]
+        assert isinstance(run, FusionRun)
+        alone = {**ROUNDS, "fusion": run.fusion.name, "widths": run.widths}
+        tacit.run(alone, tmp_path / name)
+        records = [{**record, "run": name} for record in history(tmp_path / name)]
+        assert records == records_of(unstopped, name)
 
 
 # Widths, regression, divergence
 
 
-def test_clients_of_different_widths_are_fused(whole: Path) -> None:
-    results = Results(whole)
-    for run, spec in results.runs.items():
-        widths = [network.widths for network in networks_of(results, run)]
-        assert widths == [(width,) for width in spec.widths or (6, 6, 6)]
-        for line in (line for line in history(whole) if line["run"] == run):
-            assert line["fusion"]["local_widths"] == [[width[0] for width in widths]]
-            assert max(widths)[0] <= line["width"] <= sum(width[0] for width in widths)
-            assert (line["average_accuracy"] is None) == (spec.widths is not None)
-            sizes = [4 * w + w + 3 * w + 3 for (w,) in widths]
-            assert line["bytes_up"] == 4 * sum(sizes)
-            assert line["bytes_down"] == (4 * sum(sizes) if line["round"] > 1 else 0)
+def test_clients_of_different_widths_are_fused(unstopped: Path) -> None:
+    results = Results(unstopped)
+    for name, run in results.runs.items():
+        widths = [network.widths[0] for network in networks_of(results, name)]
+        assert widths == list(run.widths or (6, 6, 6))
+        sizes = [4 * w + w + 3 * w + 3 for w in widths]
+        for record in records_of(unstopped, name):
+            assert record["fusion"]["local_widths"] == [widths]
+            assert max(widths) <= record["width"] <= sum(widths)
+            assert (record["average_accuracy"] is None) == (run.widths is not None)
+            assert record["bytes_up"] == 4 * sum(sizes)
+            assert record["bytes_down"] == (4 * sum(sizes) if record["round"] > 1 else 0)
 
 
 def test_different_widths_by_hand(tmp_path: Path) -> None:
-    results = tacit.run(
-        {**FUSED, "widths": [9, 4, 6], "model": {"name": "mlp", "hidden": [6, 6]}}, tmp_path / "a"
-    )
-    run = next(iter(results.labels))
+    model = {"name": "mlp", "hidden": [6, 6]}
+    results = tacit.run({**FUSED, "widths": [9, 4, 6], "model": model}, tmp_path / "a")
+    (run,) = results.labels
     assert [network.widths for network in networks_of(results, run)] == [(9, 9), (4, 4), (6, 6)]
     assert_state(results.model(run).state_dict(), by_hand(results, run).network)
     x, y = test_data(results, run)
+    (record,) = history(tmp_path / "a")
     with torch.no_grad():
-        assert accuracy(results.model(run)(x), y) == pytest.approx(
-            history(tmp_path / "a")[0]["accuracy"]
-        )
+        assert accuracy(results.model(run)(x), y) == pytest.approx(record["accuracy"])
 
 
 def test_a_regression_is_fused_by_its_numbers(tmp_path: Path) -> None:
@@ -410,20 +421,23 @@ def test_a_regression_is_fused_by_its_numbers(tmp_path: Path) -> None:
         "optimiser": {"name": "sgd", "lr": 0.05},
     }
     results = tacit.run(study, tmp_path / "a")
-    for run, line in zip(results.labels, history(tmp_path / "a"), strict=True):
-        x, y = test_data(results, run)
-        networks, spec = networks_of(results, run), results.runs[run]
-        assert isinstance(spec, FusionRun)
-        fused = spec.fusion.fuse(networks, numpy_generator(0, "fusion", 1))
-        assert_state(results.model(run).state_dict(), fused.network)
-        each = [answers(network, x.double().numpy())[:, 0] for network in networks]
-        found = answers(fused.network, x.double().numpy())[:, 0]
-        assert line["r2"] == pytest.approx(r2_score(y, found), rel=1e-4)
-        assert line["loss"] == pytest.approx(float(((found - y.numpy()) ** 2).mean()), rel=1e-5)
-        assert line["ensemble_r2"] == pytest.approx(r2_score(y, np.mean(each, axis=0)), rel=1e-4)
-        assert line["alone_r2"] == pytest.approx(
-            np.mean([r2_score(y, one) for one in each]), rel=1e-4
-        )
+    for name, record in zip(results.labels, history(tmp_path / "a"), strict=True):
+        x, y = test_data(results, name)
+        inputs = x.double().numpy()
+        networks = networks_of(results, name)
+        run = results.runs[name]
+        assert isinstance(run, FusionRun)
+        fused = run.fusion.fuse(networks, numpy_generator(0, "fusion", 1))
+        assert_state(results.model(name).state_dict(), fused.network)
+        answer = answers(fused.network, inputs)[:, 0]
+        loss = float(((answer - y.numpy()) ** 2).mean())
+        assert record["r2"] == pytest.approx(r2_score(y, answer), rel=1e-4)
+        assert record["loss"] == pytest.approx(loss, rel=1e-5)
+        client_answers = [answers(network, inputs)[:, 0] for network in networks]
+        ensemble = np.mean(client_answers, axis=0)
+        alone = np.mean([r2_score(y, client_answer) for client_answer in client_answers])
+        assert record["ensemble_r2"] == pytest.approx(r2_score(y, ensemble), rel=1e-4)
+        assert record["alone_r2"] == pytest.approx(alone, rel=1e-4)
 
 
 def test_class_weights_are_refused_where_there_are_no_classes(tmp_path: Path) -> None:
@@ -436,21 +450,19 @@ def test_a_run_that_diverges_is_recorded_and_harms_no_other(tmp_path: Path) -> N
     rates = [{"name": "sgd", "lr": 0.1}, {"name": "sgd", "lr": 1e30}]
     results = tacit.run({**FUSED, "rounds": 3, "optimiser": rates}, tmp_path / "both")
     alone = tacit.run({**FUSED, "rounds": 3}, tmp_path / "alone")
-    summary = results.summary()
-    assert summary["status"].tolist() == ["finished", "diverged"]
-    sound = [line for line in history(tmp_path / "both") if line["run"] == summary["run"][0]]
-    expected = [{**line, "run": summary["run"][0]} for line in history(tmp_path / "alone")]
-    assert sound == expected
+    assert results.summary()["status"].tolist() == ["finished", "diverged"]
     assert alone.summary()["status"].tolist() == ["finished"]
-    bad = [line for line in history(tmp_path / "both") if line["run"] == summary["run"][1]]
-    assert [line["status"] for line in bad] == ["diverged"]
-    assert bad[0]["loss"] is bad[0]["accuracy"] is None
+    sound, diverged = results.labels
+    expected = [{**record, "run": sound} for record in history(tmp_path / "alone")]
+    assert records_of(tmp_path / "both", sound) == expected
+    (record,) = records_of(tmp_path / "both", diverged)
+    assert record["status"] == "diverged"
+    assert record["loss"] is record["accuracy"] is None
     assert (tmp_path / "both" / "report.html").exists()
-    assert pd.isna(results.table().loc[results.names[summary["run"][1]]]).all()
-    with pytest.raises(
-        StudyError, match="diverged before there was a fused network; use a smaller learning rate"
-    ):
-        results.model(summary["run"][1])
+    assert pd.isna(results.table().loc[results.names[diverged]]).all()
+    message = "diverged before there was a fused network; use a smaller learning rate"
+    with pytest.raises(StudyError, match=message):
+        results.model(diverged)
 
 
 @pytest.mark.parametrize("rate", [30.0, 1e5])
@@ -460,45 +472,46 @@ def test_however_large_the_steps_a_run_ends_in_good_order(tmp_path: Path, rate: 
         "optimiser": {"name": "sgd", "lr": rate},
         "model": {"name": "mlp", "hidden": [4, 4]},
     }
-    lines = history(tacit.run({**FUSED, **settings}, tmp_path / "a").folder)
-    assert all(line["status"] == "running" for line in lines[:-1])
-    assert (lines[-1]["loss"] is None) == (lines[-1]["status"] == "diverged")
+    tacit.run({**FUSED, **settings}, tmp_path / "a")
+    *records, last = history(tmp_path / "a")
+    assert all(record["status"] == "running" for record in records)
+    assert (last["loss"] is None) == (last["status"] == "diverged")
 
 
 def test_a_run_that_diverges_keeps_its_last_sound_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     once = tacit.run(FUSED, tmp_path / "once")
-    sound, turns = Judge.compare, iter([1.0, float("nan")])
+    sound_compare = NetworkTester.compare
+    factors = iter([1.0, float("nan")])
 
-    def broken(judge: Judge, *networks: Any) -> dict[str, Any]:
-        found = sound(judge, *networks)
-        return found | {"loss": found["loss"] * next(turns)}
+    def broken(tester: NetworkTester, *networks: Any) -> dict[str, Any]:
+        figures = sound_compare(tester, *networks)
+        return figures | {"loss": figures["loss"] * next(factors)}
 
-    monkeypatch.setattr(Judge, "compare", broken)
+    monkeypatch.setattr(NetworkTester, "compare", broken)
     results = tacit.run({**FUSED, "rounds": 5}, tmp_path / "a")
-    assert [line["status"] for line in history(tmp_path / "a")] == ["running", "diverged"]
-    (run,), (first,) = results.labels, once.labels
-    torch.testing.assert_close(
-        results.model(run).state_dict(), once.model(first).state_dict(), rtol=0, atol=0
-    )
+    statuses = [record["status"] for record in history(tmp_path / "a")]
+    assert statuses == ["running", "diverged"]
+    (run,) = results.labels
+    (first,) = once.labels
+    last_sound = once.model(first).state_dict()
+    torch.testing.assert_close(results.model(run).state_dict(), last_sound, rtol=0, atol=0)
 
 
 def test_patience_stops_a_fusion(tmp_path: Path) -> None:
-    optimiser = {"name": "sgd", "lr": 1e-9}  # nothing gets better
-    tacit.run(
-        {**FUSED, "rounds": 30, "patience": 2, "optimiser": optimiser, "local_epochs": 1},
-        tmp_path / "a",
-    )
-    lines = history(tmp_path / "a")
-    best = max(range(len(lines)), key=lambda k: (lines[k]["accuracy"], -k))
-    assert lines[-1]["status"] == "patience"
-    assert len(lines) == best + 3
-    assert "assignment" in lines[-1]["fusion"]
+    still = {"optimiser": {"name": "sgd", "lr": 1e-9}, "local_epochs": 1}  # nothing gets better
+    tacit.run({**FUSED, **still, "rounds": 30, "patience": 2}, tmp_path / "a")
+    records = history(tmp_path / "a")
+    accuracies = [record["accuracy"] for record in records]
+    best = accuracies.index(max(accuracies))
+    assert records[-1]["status"] == "patience"
+    assert len(records) == best + 3
+    assert "assignment" in records[-1]["fusion"]
 
 
 def test_runs_with_other_noise_and_widths_beside_it_change_nothing() -> None:
-    """Every kind of network has its own samples, and a run's own are at other places among them."""
+    """Every kind of network has its own samples, and a run's indices differ between them."""
     data = Study(**FUSED).runs()[0].dataset.load()
     kinds = [
         {"widths": [6, 6, 6], "split": {"name": "feature_noise", "sigma": 0.5}},
@@ -507,14 +520,11 @@ def test_runs_with_other_noise_and_widths_beside_it_change_nothing() -> None:
     ]
     runs = [(str(k), Study(**{**FUSED, **kind}).runs()[0]) for k, kind in enumerate(kinds)]
     for order in (runs, runs[::-1]):
-        together = {
-            record["run"]: record for record, _ in FusionSimulation(order, data).play_round()
-        }
+        together = FusionSimulation(order, data).play_round()
+        records = {record["run"]: record for record, _ in together}
         for id, run in runs:
             ((alone, _),) = FusionSimulation([(id, run)], data).play_round()
-            assert {k: v for k, v in together[id].items() if k != "matching_seconds"} == {
-                k: v for k, v in alone.items() if k != "matching_seconds"
-            }
+            assert timeless(records[id]) == timeless(alone)
 
 
 def test_the_average_of_a_regression_counts_clients_by_their_samples(tmp_path: Path) -> None:
@@ -526,41 +536,36 @@ def test_the_average_of_a_regression_counts_clients_by_their_samples(tmp_path: P
     }
     results = tacit.run(study, tmp_path / "a")
     (run,) = results.labels
-    sizes = np.array(
-        [[client["samples"]] for client in history(tmp_path / "a")[0]["clients"]], float
-    )
+    (record,) = history(tmp_path / "a")
+    sizes = np.array([[client["samples"]] for client in record["clients"]], float)
     assert sizes.max() > 3 * sizes.min()
-    wanted = (
-        Average().fuse(networks_of(results, run), np.random.default_rng(0), counts=sizes).network
-    )
+    networks = networks_of(results, run)
+    average = Average().fuse(networks, np.random.default_rng(0), counts=sizes).network
     x, y = test_data(results, run)
-    score = r2_score(y, answers(wanted, x.double().numpy())[:, 0])
-    assert (
-        results.summary()["r2"][0]
-        == results.summary()["average_r2"][0]
-        == pytest.approx(score, abs=1e-5)
-    )
+    score = r2_score(y, answers(average, x.double().numpy())[:, 0])
+    summary = results.summary()
+    assert summary["r2"][0] == pytest.approx(score, abs=1e-5)
+    assert summary["average_r2"][0] == summary["r2"][0]
 
 
 def test_baselines_are_told_apart_by_what_else_varies(tmp_path: Path) -> None:
     rates = [{"name": "sgd", "lr": 0.1}, {"name": "sgd", "lr": 1e30}]
-    results = tacit.run(
-        {**FUSED, "fusion": ["pfnm", "spahm"], "optimiser": rates, "seed": [0, 1]}, tmp_path / "a"
-    )
+    varied = {"fusion": ["pfnm", "spahm"], "optimiser": rates, "seed": [0, 1]}
+    results = tacit.run({**FUSED, **varied}, tmp_path / "a")
     table = results.table()["iid"]
     assert len(table) == 4 + 3 * 2
     assert table["local networks, optimiser=sgd(lr=0.1)"] > 0.3
     assert np.isnan(table["local networks, optimiser=sgd(lr=1e+30)"])
     assert np.isnan(table["pfnm, optimiser=sgd(lr=1e+30)"])
-    long = results.comparison()
-    assert set(long[long["metric"] == "accuracy"]["method"]) == set(table.index)
+    comparison = results.comparison()
+    accuracies = comparison[comparison["metric"] == "accuracy"]
+    assert set(accuracies["method"]) == set(table.index)
 
 
 def test_seconds_of_matching_add_up(tmp_path: Path) -> None:
     results = tacit.run({**FUSED, "rounds": 3}, tmp_path / "a")
-    assert results.summary()["matching_seconds"][0] == pytest.approx(
-        results.frame()["matching_seconds"].sum()
-    )
+    total = results.frame()["matching_seconds"].sum()
+    assert results.summary()["matching_seconds"][0] == pytest.approx(total)
 
 
 def test_targets_stop_a_fusion(tmp_path: Path) -> None:
@@ -571,31 +576,28 @@ def test_targets_stop_a_fusion(tmp_path: Path) -> None:
         "fusion": {"name": "pfnm", "variance": 0.01},
     }
     results = tacit.run(study, tmp_path / "a")
-    lines = history(tmp_path / "a")
-    assert lines[-1]["accuracy"] >= 0.3
-    assert len(lines) < 30
-    assert all(line["accuracy"] < 0.3 for line in lines[:-1])
-    run = next(iter(results.labels))
+    *records, last = history(tmp_path / "a")
+    assert last["accuracy"] >= 0.3
+    assert last["round"] < 30
+    assert all(record["accuracy"] < 0.3 for record in records)
+    (run,) = results.labels
     x, y = test_data(results, run)
     with torch.no_grad():
-        assert accuracy(results.model(run)(x), y) == pytest.approx(lines[-1]["accuracy"])
-    assert "assignment" in lines[-1]["fusion"]
+        assert accuracy(results.model(run)(x), y) == pytest.approx(last["accuracy"])
+    assert "assignment" in last["fusion"]
 
 
 # What can be asked for
 
 
 def test_a_grid_has_one_run_of_a_fusion_whatever_the_algorithm() -> None:
-    study = Study(
-        **{**FUSED, "algorithm": ["fedavg", "fedprox"], "fusion": [None, "pfnm"], "initial": "same"}
-    )
-    runs = study.runs()
+    varied = {"algorithm": ["fedavg", "fedprox"], "fusion": [None, "pfnm"]}
+    runs = Study(**{**FUSED, **varied, "initial": "same"}).runs()
     assert len(runs) == 3
-    assert [run.algorithm.name for run in runs if isinstance(run, HorizontalRun)] == [
-        "fedavg",
-        "fedprox",
-    ]
-    assert [run.algorithm.name for run in runs if isinstance(run, FusionRun)] == ["local"]
+    horizontal = [run for run in runs if isinstance(run, HorizontalRun)]
+    assert [run.algorithm.name for run in horizontal] == ["fedavg", "fedprox"]
+    fusions = [run for run in runs if isinstance(run, FusionRun)]
+    assert [run.algorithm.name for run in fusions] == ["local"]
 
 
 def test_fusions_stand_beside_algorithms_and_a_reference(tmp_path: Path) -> None:
@@ -606,18 +608,20 @@ def test_fusions_stand_beside_algorithms_and_a_reference(tmp_path: Path) -> None
         "centralised": True,
         "rounds": 2,
     }
-    with pytest.warns(
-        UserWarning, match="fedavg, fedprox averages networks that start from weights of their own"
-    ):
+    message = "fedavg, fedprox averages networks that start from weights of their own"
+    with pytest.warns(UserWarning, match=message):
         results = tacit.run(study, tmp_path / "a")
     assert len(results.labels) == 4
     assert (results.summary()["status"] == "finished").all()
-    names = [
+    assert list(results.table().index) == [
         "fedavg",
         "pfnm",
-        *(f"pfnm: {name}" for name in ("local networks", "naive average", "ensemble")),
+        "pfnm: local networks",
+        "pfnm: naive average",
+        "pfnm: ensemble",
+        "fedprox",
+        "centralised",
     ]
-    assert list(results.table().index) == [*names, "fedprox", "centralised"]
 
 
 REFUSED: dict[str, Any] = {
@@ -697,29 +701,28 @@ def test_frozen_layers_are_refused() -> None:
     run = Study(**FUSED).runs()[0]
     module = run.model.make((5,), 3)
     module[1].weight.requires_grad_(False)  # type: ignore[index,union-attr]
-    with pytest.raises(
-        StudyError, match=r"fuses what clients have trained, and 1\.weight is frozen"
-    ):
+    message = r"fuses what clients have trained, and 1\.weight is frozen"
+    with pytest.raises(StudyError, match=message):
         run.check_data(module, tiny_dataset(), [1, 1, 1])
 
 
 @pytest.mark.parametrize("empty", [0, 1, 2])
 def test_a_client_without_samples_is_refused(empty: int) -> None:
     run = Study(**FUSED).runs()[0]
-    module, sizes = run.model.make((5,), 3), [0 if client == empty else 5 for client in range(3)]
-    with pytest.raises(
-        StudyError, match=f"client {empty} has no sample to train a network with; use fewer clients"
-    ):
+    module = run.model.make((5,), 3)
+    sizes = [5, 5, 5]
+    sizes[empty] = 0
+    message = f"client {empty} has no sample to train a network with; use fewer clients"
+    with pytest.raises(StudyError, match=message):
         run.check_data(module, tiny_dataset(), sizes)
     run.alone(run.model).check_data(module, tiny_dataset(), sizes)
     run.check_data(module, tiny_dataset(), [1, 1, 1])
 
 
 def test_a_common_start_is_cautioned_about() -> None:
-    same, different = (
-        Study(**{**FUSED, "initial": initial}).runs() for initial in ("same", "different")
-    )
-    assert any("set initial: different" in text for text in cautions(same))
+    alike = Study(**{**FUSED, "initial": "same"}).runs()
+    different = Study(**{**FUSED, "initial": "different"}).runs()
+    assert any("set initial: different" in text for text in cautions(alike))
     assert not any("set initial: different" in text for text in cautions(different))
 
 

@@ -1,4 +1,4 @@
-"""A user's table through a whole study: its encoding is kept, its clients keep their rows, and new rows get answers."""
+"""A user's table in a study: clients keep their rows, and new rows are encoded and answered."""
 
 from __future__ import annotations
 
@@ -19,16 +19,12 @@ from tacit.study.study_data import try_out
 
 def patients(rows: int = 150) -> pd.DataFrame:
     rng = np.random.default_rng(1)
-    frame = pd.DataFrame(
-        {
-            "hospital": rng.choice(["north", "south", "east"], rows, p=[0.5, 0.3, 0.2]),
-            "age": rng.normal(60, 10, rows).round(1),
-            "sex": rng.choice(["f", "m", None], rows),
-            "admitted": (
-                pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 700, rows), "D")
-            ).strftime("%Y-%m-%d"),
-        }
-    )
+    frame = pd.DataFrame()
+    frame["hospital"] = rng.choice(["north", "south", "east"], rows, p=[0.5, 0.3, 0.2])
+    frame["age"] = rng.normal(60, 10, rows).round(1)
+    frame["sex"] = rng.choice(["f", "m", None], rows)
+    days = pd.to_timedelta(rng.integers(0, 700, rows), "D")
+    frame["admitted"] = (pd.Timestamp("2024-01-01") + days).strftime("%Y-%m-%d")
     frame["stay"] = (frame["age"] / 10 + rng.normal(0, 0.3, rows)).round(2)
     frame["outcome"] = np.where(frame["age"] > 60, "ill", "well")
     return frame
@@ -41,16 +37,19 @@ def a_study(
     dataset = {
         "name": "table",
         "path": str(folder / "patients.csv"),
+        "client": "hospital",
         "target": target,
         "drop": [drop],
     }
-    small = {"model": "linear", "clients": 3, "rounds": 8, "split": "by_client"}
-    return {
-        **small,
-        "dataset": {"client": "hospital", **dataset},
+    small = {
+        "dataset": dataset,
+        "model": "linear",
+        "clients": 3,
+        "rounds": 8,
+        "split": "by_client",
         "optimiser": {"name": "sgd", "lr": 0.1},
-        **settings,
     }
+    return {**small, **settings}
 
 
 def test_each_hospital_keeps_its_rows_and_its_name(tmp_path: Path) -> None:
@@ -59,9 +58,10 @@ def test_each_hospital_keeps_its_rows_and_its_name(tmp_path: Path) -> None:
     partition, _ = try_out(run, data)
     assert partition.names == ("east", "north", "south")
     assert data.frame is not None
-    whose = patients()["hospital"].iloc[data.frame.index].to_numpy()
-    for name, train, test in zip(partition.names, partition.train, partition.test, strict=True):
-        assert set(whose[np.concatenate([train, test])]) == {name}
+    hospital = patients()["hospital"].iloc[data.frame.index].to_numpy()
+    for client, name in enumerate(partition.names):
+        rows = np.concatenate([partition.train[client], partition.test[client]])
+        assert set(hospital[rows]) == {name}
 
 
 def test_the_number_of_clients_must_be_the_tables(tmp_path: Path) -> None:
@@ -75,8 +75,9 @@ def test_the_number_of_clients_must_be_the_tables(tmp_path: Path) -> None:
 def test_a_client_column_that_the_split_ignores_is_pointed_out(tmp_path: Path) -> None:
     heard: list[Event] = []
     results = tacit.run(a_study(tmp_path, split="iid"), tmp_path / "a", on_event=heard.append)
-    text = "the column hospital says whose each row is, and iid divides the rows otherwise"
-    assert any(text in event.text for event in heard if isinstance(event, Warned))
+    text = "the column hospital says which client a row belongs to, and iid divides the rows"
+    warnings = [event.text for event in heard if isinstance(event, Warned)]
+    assert any(text in warning for warning in warnings)
     assert any(text in caution for caution in results.cautions)
     assert results.client_names(results.best()) == ("0", "1", "2")
 
@@ -94,10 +95,10 @@ def test_new_rows_are_predicted_without_the_table(tmp_path: Path) -> None:
         },
         index=["ann", "bob", "eve"],
     )
-    found = tacit.Results(tmp_path / "a").predict(run, new)
-    assert found.index.tolist() == ["ann", "bob", "eve"]
-    assert found.name == "outcome"
-    assert found[["ann", "bob"]].tolist() == ["ill", "well"]
+    predicted = tacit.Results(tmp_path / "a").predict(run, new)
+    assert predicted.index.tolist() == ["ann", "bob", "eve"]
+    assert predicted.name == "outcome"
+    assert predicted[["ann", "bob"]].tolist() == ["ill", "well"]
     assert results.predict(run, new.head(0)).empty
     with pytest.raises(DataError, match="the rows have no column 'age'"):
         results.predict(run, new.drop(columns="age"))
@@ -109,15 +110,15 @@ def test_a_regression_answers_in_the_tables_own_units(tmp_path: Path) -> None:
     new = patients().head(20)
     plain, personal = results.runs
     assert np.abs(results.predict(plain, new) - new["stay"]).mean() < 1
-    own = results.predict(personal, new, client=1)
-    assert not np.allclose(own, results.predict(personal, new))
+    personal_answers = results.predict(personal, new, client=1)
+    assert not np.allclose(personal_answers, results.predict(personal, new))
     data = results.runs[plain].dataset.load()
     with torch.no_grad():
-        answers = results.model(plain)(data.test_x)[:, 0] * data.target_spread + data.target_centre
+        output = results.model(plain)(data.test_x)[:, 0]
+    answers = output * data.target_spread + data.target_centre
     assert data.frame is not None
-    np.testing.assert_allclose(
-        results.predict(plain, data.frame.tail(len(answers))), answers, rtol=1e-5
-    )
+    test_rows = data.frame.tail(len(answers))
+    np.testing.assert_allclose(results.predict(plain, test_rows), answers, rtol=1e-5)
     assert any("stay is taken for a measurement" in caution for caution in results.cautions)
 
 
@@ -125,16 +126,14 @@ def test_every_table_of_a_study_has_its_encoding(tmp_path: Path) -> None:
     study = a_study(tmp_path)
     tables = [study["dataset"], {**study["dataset"], "drop": ["stay", "sex"]}]
     results = tacit.run({**study, "dataset": tables, "seed": [0, 1]}, tmp_path / "a")
-    assert sorted(path.name for path in (tmp_path / "a").glob("encoding*")) == [
-        "encoding-2.json",
-        "encoding.json",
-    ]
+    files = {path.name for path in (tmp_path / "a").glob("encoding*")}
+    assert files == {"encoding.json", "encoding-2.json"}
     assert results.encoding is not None
     assert [column.name for column in results.encoding.columns] == ["age", "sex", "admitted"]
     for run, spec in results.runs.items():
-        found = results.encoding_of(run)
-        assert found is not None
-        assert found.names == spec.dataset.load().columns
+        encoding = results.encoding_of(run)
+        assert encoding is not None
+        assert encoding.names == spec.dataset.load().columns
         results.predict(run, patients().head(3))
     with pytest.raises(StudyError, match="no run is called 'x'"):
         results.predict("x", patients())
@@ -143,9 +142,8 @@ def test_every_table_of_a_study_has_its_encoding(tmp_path: Path) -> None:
 def test_data_that_are_no_table_have_no_encoding(tmp_path: Path) -> None:
     results = tacit.run({"dataset": "iris", "rounds": 1, "clients": 2}, tmp_path / "a")
     assert results.encoding is None
-    with pytest.raises(
-        StudyError, match=r"has no encoding, since its data are no table; use results\.model"
-    ):
+    message = r"has no encoding, since its data are no table; use results\.model"
+    with pytest.raises(StudyError, match=message):
         results.predict(results.best(), patients())
 
 
@@ -162,13 +160,11 @@ def test_a_table_stopped_and_resumed_keeps_its_encoding(tmp_path: Path) -> None:
 
 
 def test_pretraining_uses_a_public_table_in_the_studys_encoding(tmp_path: Path) -> None:
-    patients(60).drop(columns=["hospital", "stay"]).assign(sex="m").to_csv(
-        tmp_path / "public.csv", index=False
-    )
+    rows = patients(60).drop(columns=["hospital", "stay"]).assign(sex="m")
+    rows.to_csv(tmp_path / "public.csv", index=False)
     public = {"name": "table", "path": str(tmp_path / "public.csv"), "target": "outcome"}
-    results = tacit.run(
-        a_study(tmp_path, public=public, pretraining=5, distillation=1), tmp_path / "a"
-    )
+    study = a_study(tmp_path, public=public, pretraining=5, distillation=1)
+    results = tacit.run(study, tmp_path / "a")
     assert results.summary()["accuracy"].iloc[0] > 0.7
 
 
@@ -197,9 +193,11 @@ def test_a_client_is_asked_by_its_name(tmp_path: Path) -> None:
         "algorithm": "fedplus",
     }
     results = tacit.run(study, tmp_path / "a")
-    run, new = results.best(), pd.DataFrame({"x": [1, 50]})
-    named, numbered = (results.predict(run, new, client=who).tolist() for who in ("Köln", 1))
-    assert named == numbered
+    run = results.best()
+    new = pd.DataFrame({"x": [1, 50]})
+    by_name = results.predict(run, new, client="Köln")
+    by_number = results.predict(run, new, client=1)
+    assert by_name.tolist() == by_number.tolist()
     assert set(results.client_frame()["name"]) == {"Bonn", "Köln"}
     with pytest.raises(StudyError, match="no client is called 'Koln'; did you mean Köln"):
         results.predict(run, new, client="Koln")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import tacit
 from tacit.core.errors import StudyError
-from tacit.core.events import RoundFinished
+from tacit.core.events import Event, RoundFinished
 from tacit.core.rows import Rows
 from tacit.data.dataset import Dataset
 from tacit.models.model import Model, make_module
@@ -40,12 +40,20 @@ def a_line(samples: int = 60) -> Dataset:
     x = torch.randn(samples, 5, generator=draw, dtype=torch.float64)
     y = x @ torch.tensor([1.0, -1.0, 0.5, 0.0, 0.0], dtype=torch.float64)
     return Dataset(
-        "line", x, y, x[:20] + 0.1, y[:20], task="regression", target_centre=7.0, target_spread=3.0
+        name="line",
+        x=x,
+        y=y,
+        test_x=x[:20] + 0.1,
+        test_y=y[:20],
+        task="regression",
+        target_centre=7.0,
+        target_spread=3.0,
     )
 
 
 def test_the_loss_of_numbers_is_the_squared_error() -> None:
-    output, y = torch.tensor([[1.0], [3.0]]), torch.tensor([0.0, 1.0])
+    output = torch.tensor([[1.0], [3.0]])
+    y = torch.tensor([0.0, 1.0])
     assert losses(output, y).tolist() == [1, 4]
     assert losses(output, y, "mean").item() == 2.5
     assert hits(output.requires_grad_(), y).tolist() == [1, 4]
@@ -53,7 +61,8 @@ def test_the_loss_of_numbers_is_the_squared_error() -> None:
 
 
 def test_soft_labels_are_still_classes() -> None:
-    output, soft = torch.zeros(2, 3), torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+    output = torch.zeros(2, 3)
+    soft = torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
     assert losses(output, soft).tolist() == pytest.approx([np.log(3)] * 2)
     assert hits(output, soft).dtype == torch.bool
 
@@ -61,28 +70,24 @@ def test_soft_labels_are_still_classes() -> None:
 def test_both_forms_of_the_gradient_agree() -> None:
     data = a_line()
     module = make_module(Model.build({"name": "mlp", "hidden": [4]}), (5,), 1, 0).double()
-    w = torch.stack(
-        [
-            torch.randn(29, dtype=torch.float64, generator=torch.Generator().manual_seed(k))
-            for k in (1, 2)
-        ]
-    )
+    w = torch.randn(2, 29, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     batch = gather(data.x, data.y, [torch.arange(7), torch.arange(10, 14)])
-    none: Rows = {}
-    one, other = (
-        row_gradients(module, form)(w, none, batch, torch.zeros(2), torch.zeros(()))
-        for form in ("loop", "vmap")
-    )  # type: ignore[arg-type]
+    buffers: Rows = {}
+    seeds = torch.zeros(2)
+    step = torch.zeros(())
+    looped = row_gradients(module, "loop")(w, buffers, batch, seeds, step)
+    vmapped = row_gradients(module, "vmap")(w, buffers, batch, seeds, step)
     for name in ("g", "loss", "hits"):
-        torch.testing.assert_close(getattr(one, name), getattr(other, name))
+        torch.testing.assert_close(getattr(looped, name), getattr(vmapped, name))
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
 def test_both_forms_play_the_same_study(algorithm: str) -> None:
-    runs = [simulate(a_line(), form=form, algorithm=algorithm) for form in ("loop", "vmap")]
-    for one, other in zip(*(run.records for run in runs), strict=True):  # type: ignore[attr-defined]
-        assert one["r2"] == pytest.approx(other["r2"])
-        assert one["clients"][1]["train_r2"] == pytest.approx(other["clients"][1]["train_r2"])
+    looped = simulate(a_line(), form="loop", algorithm=algorithm)
+    vmapped = simulate(a_line(), form="vmap", algorithm=algorithm)
+    for a, b in zip(looped.records, vmapped.records, strict=True):  # type: ignore[attr-defined]
+        assert a["r2"] == pytest.approx(b["r2"])
+        assert a["clients"][1]["train_r2"] == pytest.approx(b["clients"][1]["train_r2"])
 
 
 def test_the_score_is_what_scikit_learn_calls_r2(tmp_path: Path) -> None:
@@ -100,42 +105,38 @@ def test_the_score_is_what_scikit_learn_calls_r2(tmp_path: Path) -> None:
 def test_local_and_train_scores_use_the_variance_of_the_test_set() -> None:
     data = a_line()
     engine = simulate(data, rounds=1, fine_tuning=1)
-    record, state = engine.records[-1], engine.states[0]  # type: ignore[attr-defined]
+    record = engine.records[-1]  # type: ignore[attr-defined]
+    state = engine.states[0]
     variance = data.test_y.var(correction=0)
 
     def score(index: Tensor) -> float:
-        return float(1 - evaluate(engine.module, data.x[index], data.y[index])[1].mean() / variance)
+        _, squared_errors = evaluate(engine.module, data.x[index], data.y[index])
+        return float(1 - squared_errors.mean() / variance)
 
     engine.layout.load(engine.module, state.server["x"], state.buffers)
     central = [score(index) for index in state.test]
     assert [client["central_r2"] for client in record["clients"]] == pytest.approx(central)
     assert record["central_r2"] == pytest.approx(np.mean(central))
-    assert record["local_r2"] == pytest.approx(
-        np.mean([client["test_r2"] for client in record["clients"]])
-    )
+    local = [client["test_r2"] for client in record["clients"]]
+    assert record["local_r2"] == pytest.approx(np.mean(local))
     for client in record["clients"]:
         assert client["train_r2"] == pytest.approx(float(1 - client["train_loss"] / variance))
 
 
 def test_the_event_of_a_round_tells_the_score(tmp_path: Path) -> None:
-    heard: list[RoundFinished] = []
+    heard: list[Event] = []
     for name, settings in {"r2": SMALL, "accuracy": {**SMALL, "dataset": "iris"}}.items():
-        tacit.run(
-            settings,
-            tmp_path / name,
-            on_event=lambda e: heard.append(e) if isinstance(e, RoundFinished) else None,
-        )
-        assert heard[-1].score == heard[-1].metrics[name]
+        tacit.run(settings, tmp_path / name, on_event=heard.append)
+        rounds = [event for event in heard if isinstance(event, RoundFinished)]
+        assert rounds[-1].score == rounds[-1].metrics[name]
 
 
 def test_no_record_of_a_regression_speaks_of_accuracy(tmp_path: Path) -> None:
-    results = tacit.run(
-        {**SMALL, "algorithm": ["fedavg", "fedplus"], "split": ["iid", "label_dirichlet"]}, tmp_path
-    )
+    varied = {"algorithm": ["fedavg", "fedplus"], "split": ["iid", "label_dirichlet"]}
+    results = tacit.run({**SMALL, **varied}, tmp_path)
     assert results.score == "r2"
-    assert not [
-        name for name in (*results.summary(), *results.client_frame()) if "accuracy" in name
-    ]
+    columns = [*results.summary(), *results.client_frame()]
+    assert not [name for name in columns if "accuracy" in name]
     assert {"best_r2", "r2_per_mb", "rmse", "local_r2", "central_r2"} <= set(results.summary())
     assert {"train_r2", "test_r2"} <= set(results.client_frame())
     assert results.table().equals(results.table("r2"))
@@ -149,13 +150,15 @@ def test_target_and_patience_act_on_r2_also_below_minus_one() -> None:
     assert simulate(a_line(), rounds=200, target_accuracy=0.5).states[0].status == "target"
     far = {"optimiser": {"name": "sgd", "lr": 1e-9}, "model": "own_code:Far"}
     stopped = simulate(a_line(), rounds=50, patience=4, **far)
-    assert stopped.records[0]["r2"] < -1  # type: ignore[attr-defined]
+    scores = [record["r2"] for record in stopped.records]  # type: ignore[attr-defined]
+    assert scores[0] < -1
     assert stopped.states[0].status in ("patience", "finished")
-    assert stopped.states[0].best == max(record["r2"] for record in stopped.records)  # type: ignore[attr-defined]
+    assert stopped.states[0].best == max(scores)
 
 
 def test_a_regression_that_diverges_has_no_score() -> None:
-    last = simulate(a_line(), rounds=400, optimiser={"name": "sgd", "lr": 50.0}).records[-1]  # type: ignore[attr-defined]
+    engine = simulate(a_line(), rounds=400, optimiser={"name": "sgd", "lr": 50.0})
+    last = engine.records[-1]  # type: ignore[attr-defined]
     assert last["status"] == "diverged"
     assert (last["loss"], last["r2"], last["rmse"]) == (None, None, None)
 
@@ -166,37 +169,37 @@ def test_a_regression_that_diverges_has_no_score() -> None:
 def test_splits_by_label_divide_tenths_of_the_outcome(split: str) -> None:
     data = a_line(200)
     state = simulate(data, split={"name": split}, clients=5, rounds=1).states[0]
-    held = torch.cat([*state.train, *state.test])
-    assert len(held) == 200
+    assert state.train.samples + state.test.samples == 200
     if split == "labels_per_party":
-        tenths = [
-            set(data.groups[torch.cat(pair)].tolist())
-            for pair in zip(state.train, state.test, strict=True)
-        ]
-        assert [len(one) for one in tenths] == [2] * 5
+        for train, test in zip(state.train, state.test, strict=True):
+            tenths = data.groups[torch.cat([train, test])]
+            assert len(tenths.unique()) == 2
 
 
 def test_distillation_follows_the_clients_mean_prediction() -> None:
-    """With a small step, what is learnt from the teachers is the gradient of the squared distance to their mean."""
+    """One step of it follows the gradient of the squared distance to the mean."""
     settings: dict[str, Any] = {"server_samples": 9, "batch_size": None, "rounds": 1, "clients": 3}
-    plain, taught = (
-        simulate(a_line(), distillation=d, **settings).states[0].server["x"] for d in (0, 1)
-    )
-    engine = Simulation([("run0", Study(**{**FAST, **settings}).runs()[0])], a_line())
+    plain = simulate(a_line(), **settings).states[0].server["x"]
+    distilled = simulate(a_line(), distillation=1, **settings).states[0].server["x"]
+    (run,) = Study(**{**FAST, **settings}).runs()
+    engine = Simulation([("run0", run)], a_line())
     state = engine.states[0]
-    x = engine.pool.x[state.sample]
-    models = [state.initial + draft_of(engine, state, k).message["dx"][0] for k in range(3)]
-    mean = torch.stack([x @ w[:5] + w[5] for w in models]).mean(0)
+    x = engine.samples.x[state.sample]
+    answers = []
+    for client in range(3):
+        w = state.initial + draft_of(engine, state, client).message["dx"][0]
+        answers.append(x @ w[:5] + w[5])
+    mean = torch.stack(answers).mean(0)
     w = plain.clone().requires_grad_()
-    ((x @ w[:5] + w[5] - mean) ** 2).mean().backward()  # type: ignore[no-untyped-call]
-    torch.testing.assert_close(taught, plain - 0.1 * w.grad)  # type: ignore[operator]
+    loss = ((x @ w[:5] + w[5] - mean) ** 2).mean()
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(distilled, plain - 0.1 * w.grad)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("kind", ["label_flip", "backdoor"])
 def test_attacks_on_classes_are_refused(kind: str, tmp_path: Path) -> None:
-    with pytest.raises(
-        StudyError, match=f"{kind} changes classes, and these data have numbers to predict"
-    ):
+    message = f"{kind} changes classes, and these data have numbers to predict"
+    with pytest.raises(StudyError, match=message):
         tacit.run({**SMALL, "attackers": {"kind": kind}}, tmp_path / "a")
 
 
@@ -206,9 +209,8 @@ def test_attacks_on_updates_work_as_ever() -> None:
 
 
 def test_classes_and_numbers_do_not_mix_in_a_study(tmp_path: Path) -> None:
-    with pytest.raises(
-        StudyError, match="its data are diabetes for regression and iris for classification"
-    ):
+    message = "its data are diabetes for regression and iris for classification"
+    with pytest.raises(StudyError, match=message):
         tacit.run({**SMALL, "dataset": ["diabetes", "iris"]}, tmp_path / "a")
 
 

@@ -1,3 +1,5 @@
+"""Studies: their grids, their files, their names, and what is wrong with them."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -6,10 +8,13 @@ import numpy as np
 import pytest
 import yaml
 
-from tacit.core.errors import StudyError, TacitError
+from tacit.core.errors import DataError, StudyError, TacitError
+from tacit.core.events import ignore
 from tacit.federated.algorithms.fedprox import FedProx
+from tacit.study.grid import name_point
 from tacit.study.run_names import label_runs, row_names, run_ids, table_columns
 from tacit.study.study import Study, describe
+from tacit.study.study_data import load_data
 
 
 def test_lists_multiply_also_inside_a_method() -> None:
@@ -35,10 +40,9 @@ def test_a_setting_that_takes_a_list_varies_as_a_grid() -> None:
 
 
 def test_objects_may_stand_for_names() -> None:
-    assert (
-        Study(algorithm=FedProx(0.5)).runs()
-        == Study(algorithm={"name": "fedprox", "mu": 0.5}).runs()
-    )
+    by_object = Study(algorithm=FedProx(0.5))
+    by_name = Study(algorithm={"name": "fedprox", "mu": 0.5})
+    assert by_object.runs() == by_name.runs()
 
 
 def test_a_study_survives_its_file(tmp_path: Path) -> None:
@@ -57,9 +61,8 @@ def test_a_study_survives_its_file(tmp_path: Path) -> None:
 
 def test_overrides_reach_into_a_method(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("algorithm: fedprox\nrounds: 3\n")
-    run = Study.from_file(
-        tmp_path / "s.yaml", ["algorithm.mu=1e-1", "rounds=7", "seed=[1]", "optimiser.lr=0.5"]
-    ).runs()[0]
+    overrides = ["algorithm.mu=1e-1", "rounds=7", "seed=[1]", "optimiser.lr=0.5"]
+    (run,) = Study.from_file(tmp_path / "s.yaml", overrides).runs()
     assert run.algorithm == FedProx(0.1)
     assert (run.rounds, run.seed, run.optimiser.lr) == (7, 1, 0.5)
 
@@ -76,19 +79,16 @@ def test_ranges_and_numpy_numbers_are_numbers() -> None:
 
 def test_a_models_arguments_may_hold_a_grid() -> None:
     model = {"name": "module", "path": "own_code:Net", "arguments": {"width": {"grid": [4, 8]}}}
-    assert [run.model.arguments for run in Study(model=model).runs()] == [
-        {"width": 4},
-        {"width": 8},
-    ]  # type: ignore[attr-defined]
+    arguments = [run.model.arguments for run in Study(model=model).runs()]  # type: ignore[attr-defined]
+    assert arguments == [{"width": 4}, {"width": 8}]
 
 
 def test_clients_that_vary_are_named_beside_a_centralised_reference() -> None:
     labels = label_runs(Study(clients=[2, 3], centralised=True).runs())
     assert [label["clients"] for label in labels] == [2, 3, 1]
     assert row_names(labels) == ["clients=2", "clients=3", "centralised"]
-    several = label_runs(
-        Study(algorithm=["fedavg", "fedprox"], rounds=[2, 3], centralised=True).runs()
-    )
+    study = Study(algorithm=["fedavg", "fedprox"], rounds=[2, 3], centralised=True)
+    several = label_runs(study.runs())
     assert row_names(several)[0] == "fedavg, rounds=2"
     assert row_names(several)[-1] == "centralised, rounds=3"
 
@@ -121,10 +121,9 @@ def test_a_centralised_reference_is_one_client_with_all_the_data() -> None:
     ).runs()
     references = [run for run in runs if run.is_reference]
     assert len(runs) == 8 + 2
-    assert [(run.clients, run.split.name, run.seed) for run in references] == [
-        (1, "iid", 0),
-        (1, "iid", 1),
-    ]
+    assert [run.clients for run in references] == [1, 1]
+    assert [run.split.name for run in references] == ["iid", "iid"]
+    assert [run.seed for run in references] == [0, 1]
 
 
 def test_runs_are_named_by_what_tells_them_apart() -> None:
@@ -214,3 +213,25 @@ def test_files_that_are_missing_or_no_text_are_named(tmp_path: Path) -> None:
     for name in ("nowhere.yaml", "b.yaml", "."):
         with pytest.raises(StudyError, match="cannot read the study"):
             Study.from_file(tmp_path / name)
+
+
+def test_a_folder_with_a_study_in_it_can_be_gone_on_with(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text("rounds: 3")
+    with pytest.raises(StudyError) as caught:
+        Study.from_file(tmp_path)
+    assert f"or go on with it: tacit.resume({str(tmp_path)!r})" in str(caught.value)
+    assert caught.value.parameters == ("resume",)
+
+
+def test_an_error_keeps_its_parameters_when_its_point_is_named() -> None:
+    error = StudyError("nothing is there", parameters=("data",))
+    named = name_point(error, {"algorithm": "fedprox", "clients": 3})
+    assert str(named) == "fedprox with clients 3: nothing is there"
+    assert named.parameters == ("data",)
+
+
+def test_data_in_a_file_are_refused_as_a_parameter(tmp_path: Path) -> None:
+    (tmp_path / "iris.csv").write_text("x,y")
+    with pytest.raises(DataError, match="is a file; expected the folder") as caught:
+        load_data(Study(), str(tmp_path / "iris.csv"), ignore)
+    assert caught.value.parameters == ("data",)

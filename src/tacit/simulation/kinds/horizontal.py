@@ -1,4 +1,7 @@
-"""The round loop over rows: clients of all runs of a group, one after another on a CPU, as one batch on a GPU."""
+"""The round loop over rows: clients of all runs of a group.
+
+They are played one after another on a CPU, and as one batch on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -15,50 +18,52 @@ from torch import Tensor
 
 from tacit.core.errors import StudyError
 from tacit.core.rows import count_bytes, join, pick
-from tacit.core.seeds import generator, numpy_generator
+from tacit.core.seeds import numpy_generator
 from tacit.core.vectors import pack
 from tacit.data.dataset import Dataset
 from tacit.data.partition import Partition
 from tacit.data.public import align
-from tacit.federated.wire.stage import rows_of
 from tacit.models.model import make_module
-from tacit.rounds.client import Draft, Finished, Started, draw_batches, finish, start, transmit
-from tacit.rounds.inbox import Inbox, stacked
-from tacit.rounds.server import RoundEnd, broadcast, close_round, form_of, projected
+from tacit.rounds.client import StartedWork, finish, start
+from tacit.rounds.inbox import Inbox
+from tacit.rounds.participant import ClientOutcome, Draft
+from tacit.rounds.reply_checks import form_of
+from tacit.rounds.server import RoundEnd, broadcast, close_round, projected
 from tacit.rounds.server_data import ServerData
-from tacit.simulation.engine import Engine
-from tacit.simulation.metrics import (
-    Score,
-    TestFigures,
-    client_model,
-    global_metrics,
-    local_metrics,
-    test_runs,
-)
+from tacit.rounds.transmission import transmit
+from tacit.simulation.batches_ahead import BatchesAhead
+from tacit.simulation.engine import Engine, Record
+from tacit.simulation.lies import with_lies
+from tacit.simulation.metrics import GroupMetrics, Score, TestFigures, client_model, test_runs
 from tacit.simulation.state import GroupSamples, RunState, prepare
 from tacit.study.kinds.horizontal import HorizontalRun
-from tacit.training.batches import Batches, Samples
+from tacit.training.batches import Samples
 from tacit.training.row_trainer import RowTrainer
 
 Job = tuple[RunState, int]  # a run's client
+CHANGED = ("server", "buffers", "memory", "wire_memory")  # by a round
 
 
 @dataclass(frozen=True)
-class Closed:
-    """A round at the server: what came of it, what travelled, and the state before, for a model that turns out bad."""
+class ClosedRound:
+    """A round at the server: what came of it, and what travelled.
+
+    `before` has the state before it, in case the new model turns out to have diverged.
+    """
 
     end: RoundEnd
-    finished: Sequence[Finished]
+    outcomes: Sequence[ClientOutcome]
     before: dict[str, Any]
-    up: int  # bytes
-    down: int
+    bytes_up: int
+    bytes_down: int
 
 
 class Simulation(Engine, kind="horizontal"):
-    """Runs of one group, round by round. `form` and `at_once` (rows that are trained together) follow from the device unless given.
+    """Runs of one group, round by round.
 
-    `folder` takes the clients' memories where they are too many to hold. `make_trainer` makes what trains rows, of a
-    module and samples.
+    `form` and `at_once` (rows that are trained together) follow from the device unless given.
+    `folder` takes the clients' memories where they are too many to hold. `make_trainer` makes what
+    trains rows, from a module and samples.
     """
 
     def __init__(
@@ -74,74 +79,80 @@ class Simulation(Engine, kind="horizontal"):
         make_trainer: Callable[..., RowTrainer] = RowTrainer,
         **options: Any,
     ) -> None:
-        pool, self.module, self.states = prepare(runs, dataset, torch.device(device), partitions)
-        self.trainer = make_trainer(
-            self.module, pool.train, device=device, at_once=at_once, **options
-        )
+        target = torch.device(device)
+        samples, self.module, self.states = prepare(runs, dataset, target, partitions)
+        options |= {"device": device, "at_once": at_once}
+        self.trainer = make_trainer(self.module, samples.train, **options)
         self.layout = self.trainer.layout
-        self.pool = GroupSamples(self.trainer.samples, self.trainer.prepared(pool.test))
-        self.shape, self.outputs = tuple(dataset.x.shape[1:]), dataset.outputs
+        test_samples = self.trainer.prepared(samples.test)
+        self.samples = GroupSamples(self.trainer.samples, test_samples)
+        self.shape = tuple(dataset.x.shape[1:])
+        self.outputs = dataset.outputs
         self.score = Score.of(dataset)
+        self.metrics = GroupMetrics(self.trainer, self.samples, self.score)
         self.batches_ahead = BatchesAhead(self.trainer)
-        self.public = self._public_samples(public, dataset)
-        self.aids = {
-            state.id: self._aid(state)
-            for state in self.states
-            if state.run.server_samples or self.public
-        }
+        self.server_data = self._data_of_servers(self._public_samples(public, dataset))
         for state in self.states:
             state.folder = folder
             self._prepare_server(state)
 
-    def play_round(self) -> Iterator[tuple[dict[str, Any], float]]:
-        """One round of every run that is still going: each one's record for the history, and its seconds."""
+    def play_round(self) -> Iterator[tuple[Record, float]]:
+        """One round of every run that is going: its record for the history, and its seconds."""
         with self.trainer.computing():
             going = self.going
-            chosen = {state.id: choose(state) for state in going}
-            jobs = [(state, client) for state in going for client in chosen[state.id][1]]
+            chosen: dict[str, list[int]] = {}
+            jobs: list[Job] = []
+            for state in going:
+                chosen[state.id], replying = choose(state)
+                jobs += [(state, client) for client in replying]
             drafts = self.gather_drafts(jobs)
-            closed = [self._close(state, drafts[state.id], chosen[state.id][0]) for state in going]
-            tests = test_runs(
-                self.trainer, self.pool, [(state, chosen[state.id][0]) for state in going]
-            )
-            records = [self._conclude(*each) for each in zip(going, closed, tests, strict=True)]
+            closed = [self._close(state, drafts[state.id], chosen[state.id]) for state in going]
+            cohorts = [(state, chosen[state.id]) for state in going]
+            figures = test_runs(self.trainer, self.samples, cohorts)
+            records = []
+            for state, closed_round, tested in zip(going, closed, figures, strict=True):
+                records.append(self._conclude(state, closed_round, tested))
         yield from records
 
     def gather_drafts(self, jobs: list[Job]) -> dict[str, list[Draft]]:
-        """Sets all clients to work, makes the next round's plans meanwhile, and waits."""
-        sizes = Counter(state.id for state, _ in jobs)
-        size = self.trainer.at_once
-        inboxes = {state.id: Inbox(sizes[state.id] if size == 1 else None) for state in self.going}
-        drafts: dict[str, list[Draft]] = {state.id: [] for state in self.going}
-        groups = [jobs[first : first + size] for first in range(0, len(jobs), size)]
+        """Sets all clients to work, draws the next round's batches meanwhile, and waits."""
+        going = self.going
+        at_once = self.trainer.at_once
+        inboxes = self._make_inboxes(jobs)
+        drafts: dict[str, list[Draft]] = {state.id: [] for state in going}
+        groups = [jobs[first : first + at_once] for first in range(0, len(jobs), at_once)]
         apart = all(shares_nothing(state) for state in self.states)
         begin = time.perf_counter()
-        for number, started in enumerate(self.trainer.spread(self._start, groups, apart=apart)):
+        started_groups = self.trainer.spread(self._start, groups, apart=apart)
+        for number, started in enumerate(started_groups):
             group = groups[number]
             if number == len(groups) - 1:
-                self.batches_ahead.prepare(self.going)
+                self.batches_ahead.prepare(going)
             for (state, _), draft in zip(group, finish(started), strict=True):
                 if draft:
                     message = inboxes[state.id].take(draft.message)
                     drafts[state.id].append(replace(draft, message=message))
-            begin, passed = time.perf_counter(), time.perf_counter() - begin
+            now = time.perf_counter()
             for state, _ in group:
-                state.seconds += passed / len(group)
+                state.seconds += (now - begin) / len(group)
+            begin = now
         return drafts
 
-    def saved(self, *, whole: bool = False) -> list[dict[str, Any]]:
-        """For a checkpoint; `whole` where it is to be restored without the files in `folder`."""
-        return [state.saved(whole=whole) for state in self.states]
+    def saved(self, *, portable: bool = False) -> list[dict[str, Any]]:
+        """For a checkpoint; `portable` where it is to be restored without the files in `folder`."""
+        return [state.saved(portable=portable) for state in self.states]
 
     def checkpointed(self) -> None:
-        """Says that what `saved` gave last has been written: what only older checkpoints need is given up."""
-        for store in (store for state in self.states for store in state.stores):
-            store.checkpointed()
+        """Says that what `saved` gave last has been written; older checkpoints are given up."""
+        for state in self.states:
+            for store in state.stores:
+                store.checkpointed()
 
     def discard(self) -> None:
         """Removes the memories' files, once no checkpoint needs them."""
-        for store in (store for state in self.states for store in state.stores):
-            store.discard()
+        for state in self.states:
+            for store in state.stores:
+                store.discard()
 
     def state_dict(self, state: RunState, client: int | None = None) -> dict[str, Tensor]:
         """The run's global model, or the one that a client uses, as torch saves models."""
@@ -150,182 +161,163 @@ class Simulation(Engine, kind="horizontal"):
             with self.trainer.computing():
                 model = client_model(self.trainer, state, client)
         self.layout.load(self.module, *model)
-        return {
-            name: value.detach().cpu().clone() for name, value in self.module.state_dict().items()
-        }
+        entries = self.module.state_dict()
+        return {name: value.detach().cpu().clone() for name, value in entries.items()}
 
     def _public_samples(self, public: Dataset | None, dataset: Dataset) -> Samples | None:
         if public is None:
             return None
         x, y = align(public, dataset)
-        return Samples(x.to(self.trainer.device), y.to(self.trainer.device))
+        device = self.trainer.device
+        return Samples(x.to(device), y.to(device))
 
-    def _aid(self, state: RunState) -> ServerData:
-        """What the run's server has to learn from and to judge by."""
-        samples = self.pool.train
-        sample = Samples(samples.features(state.sample), samples.y[state.sample])
-        return ServerData(state.run, self.trainer, sample, self.public)
+    def _data_of_servers(self, public: Samples | None) -> dict[str, ServerData]:
+        """By run, the data that its server has; runs without any are left out."""
+        samples = self.samples.train
+        by_run = {}
+        for state in self.states:
+            if state.run.server_samples or public:
+                sample = Samples(samples.features(state.sample), samples.y[state.sample])
+                by_run[state.id] = ServerData(state.run, self.trainer, sample, public)
+        return by_run
 
     def _prepare_server(self, state: RunState) -> None:
         """The server's work before the first round."""
-        if state.run.pretraining:
+        run = state.run
+        if run.pretraining:
+            data = self.server_data[state.id]
             with self.trainer.computing():
-                state.initial, state.buffers = self.aids[state.id].pretrained(
-                    state.initial, state.buffers
-                )
-            state.server = state.run.algorithm.server_init(state.initial, state.run.clients)
-        state.server = projected(state.server, state.run.radius)
+                state.initial, state.buffers = data.pretrained(state.initial, state.buffers)
+            state.server = run.algorithm.server_init(state.initial, run.clients)
+        state.server = projected(state.server, run.radius)
 
-    def _start(self, trainer: RowTrainer, jobs: Sequence[Job]) -> Started:
+    def _make_inboxes(self, jobs: Sequence[Job]) -> dict[str, Inbox]:
+        """One for each run; if clients are trained one by one, with a row for each of them."""
+        if self.trainer.at_once > 1:
+            return {state.id: Inbox(None) for state in self.going}
+        sizes = Counter(state.id for state, _ in jobs)
+        return {state.id: Inbox(sizes[state.id]) for state in self.going}
+
+    def _start(self, trainer: RowTrainer, jobs: Sequence[Job]) -> StartedWork:
         """Sets these clients to work."""
-        participants = [
-            state.participant(client, self._own_start(state, client)) for state, client in jobs
-        ]
-        sent = join([broadcast(state.run, state.server, client) for state, client in jobs])
-        buffers = join([pick(state.buffers, None) for state, _ in jobs])
-        batches = [self.batches_ahead.take(*job) for job in jobs]
-        return start(participants, sent, batches, trainer, buffers)
+        participants = []
+        sent = []
+        buffers = []
+        batches = []
+        for state, client in jobs:
+            participants.append(state.participant(client, self._own_start(state, client)))
+            sent.append(broadcast(state.run, state.server, client))
+            buffers.append(pick(state.buffers, None))
+            batches.append(self.batches_ahead.take(state, client))
+        return start(participants, join(sent), batches, trainer, join(buffers))
 
     def _own_start(self, state: RunState, client: int) -> Tensor | None:
         """A client's own random weights in the first round, if the study wants different ones."""
-        if state.run.initial != "different" or state.round > 0:
+        run = state.run
+        if run.initial != "different" or state.round > 0:
             return None
-        module = make_module(
-            state.run.model, self.shape, self.outputs, state.run.seed, "client", client
-        )
+        module = make_module(run.model, self.shape, self.outputs, run.seed, "client", client)
         return self.layout.flatten(module).to(state.initial)[None]
 
-    def _close(self, state: RunState, drafts: list[Draft], chosen: list[int]) -> Closed:
+    def _close(self, state: RunState, drafts: list[Draft], chosen: list[int]) -> ClosedRound:
         """The messages on their way, and the server's half of the round."""
         begin = time.perf_counter()
-        buffers = count_bytes(pack(pick(state.buffers, None)))
-        down = sum(
-            count_bytes(broadcast(state.run, state.server, client)) + buffers for client in chosen
-        )
+        bytes_down = count_broadcast(state, chosen)
         drafts = with_lies(state, sorted(drafts, key=lambda draft: draft.client))
-        finished = transmit(state.run, state.round, drafts, state.recall) if drafts else []
-        replied = {each.client for each in finished}
-        end = close_round(
-            state.run,
-            state.standing,
-            [each.reply for each in finished],
-            chosen=chosen,
-            form=form_of(finished[0].reply)
-            if finished
-            else (),  # all clients are this program's own
-            everyone=float(state.train.samples),
-            missing={client: len(state.train[client]) for client in sorted(set(chosen) - replied)},
-            aid=self.aids.get(state.id),
-        )
-        for reply, why in end.refused:
-            raise StudyError(
-                f"{state.run.algorithm.name}: the reply of client {reply.client} is refused: {why}"
-            )
-        before = {
-            name: getattr(state, name) for name in ("server", "buffers", "memory", "wire_memory")
-        }
+        outcomes = []
+        if drafts:
+            outcomes = transmit(state.run, state.round, drafts, state.recall)
+        end = self._end_round(state, outcomes, chosen)
+        before = {name: getattr(state, name) for name in CHANGED}
         if end.state is not None:
-            state.server, state.buffers = end.state.server, end.state.buffers
-            state.remember(
-                {each.client: each.memory for each in finished if each.client in end.accepted}
-            )
+            state.server = end.state.server
+            state.buffers = end.state.buffers
+            accepted = [outcome for outcome in outcomes if outcome.client in end.accepted]
+            state.remember({outcome.client: outcome.memory for outcome in accepted})
         state.round += 1
         state.seconds += time.perf_counter() - begin
-        return Closed(end, finished, before, sum(each.bytes for each in finished), down)
+        bytes_up = sum(outcome.bytes for outcome in outcomes)
+        return ClosedRound(end, outcomes, before, bytes_up, bytes_down)
+
+    def _end_round(
+        self, state: RunState, outcomes: Sequence[ClientOutcome], chosen: list[int]
+    ) -> RoundEnd:
+        """The server's half of the round."""
+        replied = {outcome.client for outcome in outcomes}
+        silent = sorted(set(chosen) - replied)
+        # all clients are this program's own, so that the first reply has the form of all
+        form = form_of(outcomes[0].reply) if outcomes else ()
+        end = close_round(
+            state.run,
+            state.server_state,
+            [outcome.reply for outcome in outcomes],
+            chosen=chosen,
+            form=form,
+            everyone=float(state.train.samples),
+            missing={client: len(state.train[client]) for client in silent},
+            server_data=self.server_data.get(state.id),
+        )
+        for reply, flaw in end.refused:
+            name = state.run.algorithm.name
+            raise StudyError(f"{name}: the reply of client {reply.client} is refused: {flaw}")
+        return end
 
     def _conclude(
-        self, state: RunState, closed: Closed, tests: TestFigures
-    ) -> tuple[dict[str, Any], float]:
-        """What came of the round, and whether the run goes on."""
+        self, state: RunState, closed: ClosedRound, figures: TestFigures
+    ) -> tuple[Record, float]:
+        """The round's record and its seconds; also decides whether the run goes on."""
         begin = time.perf_counter()
-        record: dict[str, Any] = {"run": state.id, "round": state.round, "loss": None}
+        record: Record = {"run": state.id, "round": state.round, "loss": None}
         if closed.end.state is not None:
-            record |= global_metrics(self.trainer, self.pool, self.score, state, tests)
+            record |= self.metrics.global_metrics(state, figures)
         if record["loss"] is None or not math.isfinite(record["loss"]):
             for name, value in closed.before.items():
                 setattr(state, name, value)
             state.status = "diverged"
-            record |= {"loss": None, **self.score.nothing}
-        worked = {each.client: each.figures for each in closed.finished}
-        record |= local_metrics(self.trainer, self.pool, self.score, state, worked, tests)
-        record |= {"replies": len(closed.finished), "updated": closed.end.enough}
-        record |= {"bytes_up": closed.up, "bytes_down": closed.down}
-        state.judge(record[self.score.name])
-        seconds, state.seconds = state.seconds + time.perf_counter() - begin, 0.0
-        return {**record, "status": state.status}, seconds
-
-
-class BatchesAhead:
-    """The clients' batches; those of the next round are drawn while a GPU is busy with this one."""
-
-    def __init__(self, trainer: RowTrainer) -> None:
-        self.trainer = trainer
-        self.drawn: dict[tuple[str, int, int], Batches] = {}
-
-    def take(self, state: RunState, client: int) -> Batches:
-        """The client's batches of this round."""
-        batches = self.drawn.pop((state.id, client, state.round), None)
-        return self._draw(state, client, state.round) if batches is None else batches
-
-    def prepare(self, states: Sequence[RunState]) -> None:
-        """Those of the round after this one, where work goes on elsewhere."""
-        if self.trainer.device.type == "cpu":
-            return
-        self.drawn = {}
-        for state in states:
-            following = state.round + 1
-            for client in state.run.participants(following) if following < state.run.rounds else ():
-                self.drawn[state.id, client, following] = self._draw(state, client, following)
-
-    def _draw(self, state: RunState, client: int, round: int) -> Batches:
-        return draw_batches(state.run, client, round, state.train[client], self.trainer)
+            record |= {"loss": None, **self.score.no_figures}
+        worked = {outcome.client: outcome.figures for outcome in closed.outcomes}
+        record |= self.metrics.local_metrics(state, worked, figures)
+        record["replies"] = len(closed.outcomes)
+        record["updated"] = closed.end.enough
+        record["bytes_up"] = closed.bytes_up
+        record["bytes_down"] = closed.bytes_down
+        state.update_status(record[self.score.name])
+        record["status"] = state.status
+        seconds = state.seconds + time.perf_counter() - begin
+        state.seconds = 0.0
+        return record, seconds
 
 
 def choose(state: RunState) -> tuple[list[int], list[int]]:
     """The clients of this round, and those of them whose replies will not be lost."""
-    run, round = state.run, state.round
-    chosen = run.participants(round)
-    if not run.dropout:
+    chosen = state.run.participants(state.round)
+    if not state.run.dropout:
         return chosen, chosen
-    lost = {
-        k for k in chosen if numpy_generator(run.seed, "dropout", k, round).random() < run.dropout
-    }
-    return chosen, [k for k in chosen if k not in lost]
+    return chosen, [client for client in chosen if not is_lost(state, client)]
+
+
+def is_lost(state: RunState, client: int) -> bool:
+    """Whether the client's reply of this round is lost."""
+    draw = numpy_generator(state.run.seed, "dropout", client, state.round)
+    return bool(draw.random() < state.run.dropout)
 
 
 def shares_nothing(state: RunState) -> bool:
-    """Whether this run's clients can train in threads: no file of memories, no generator in common.
+    """Whether this run's clients can train in threads.
 
-    A method of the user's own might draw from torch's generator.
+    They cannot if they share a file of memories or a generator. A method of the user's own might
+    draw from torch's generator.
     """
-    seeded = state.run.initial == "different" and state.round == 0
+    draws_weights = state.run.initial == "different" and state.round == 0
     methods = (state.run.algorithm, state.run.optimiser)
-    ours = all(type(method).__module__.startswith("tacit.") for method in methods)
-    return ours and not seeded and not state.stores
+    are_ours = all(type(method).__module__.startswith("tacit.") for method in methods)
+    return are_ours and not draws_weights and not state.stores
 
 
-def with_lies(state: RunState, drafts: list[Draft]) -> list[Draft]:
-    """The drafts, with what attackers send in place of theirs."""
-    lying = torch.tensor([draft.client in state.attackers for draft in drafts])
-    if not lying.any():
-        return drafts
-    attack = state.run.attackers
-    blind = bool(state.run.wire) and state.run.wire[-1].summed  # nobody sees single messages
-    lies = {}
-    for name in rows_of(drafts[0].message):
-        rows = stacked([draft.message[name] for draft in drafts])
-        draw = generator(state.run.seed, "attack", name, state.round)
-        honest = rows[~lying][:0] if blind else rows[~lying]
-        lie = attack.lie(rows[lying], honest, draw)
-        if blind and rows.isfinite().all() and not lie.isfinite().all():
-            raise StudyError(
-                f"{attack.name} makes no numbers where it sees nobody else's message, as behind a sum; if it needs"
-                " them, declare sees_others = True"
-            )
-        lies[name] = rows.clone()
-        lies[name][lying] = lie
-    told = []
-    for row, draft in enumerate(drafts):
-        message = {**draft.message, **pick(lies, slice(row, row + 1))}
-        told.append(replace(draft, message=message, honest=draft.client not in state.attackers))
-    return told
+def count_broadcast(state: RunState, chosen: Sequence[int]) -> int:
+    """The bytes that the server sends to the clients of a round."""
+    buffers = count_bytes(pack(pick(state.buffers, None)))
+    total = 0
+    for client in chosen:
+        total += count_bytes(broadcast(state.run, state.server, client)) + buffers
+    return total

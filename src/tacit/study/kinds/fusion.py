@@ -1,4 +1,7 @@
-"""Runs with a fusion: every client trains a network alone, and the server matches their neurons to make one of them."""
+"""Runs with a fusion: clients train networks alone, and the server makes one of them.
+
+It matches the networks neuron by neuron.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from tacit.study.values import defaults_of
 
 @dataclass(frozen=True)
 class FusionRun(Run, kind="fusion"):
-    """Clients train alone, whatever algorithm is named beside; then their networks are fused."""
+    """Clients train alone, whatever algorithm the study names; then their networks are fused."""
 
     fusion: Fusion = setting(
         None,
@@ -33,7 +36,8 @@ class FusionRun(Run, kind="fusion"):
     widths: tuple[int, ...] | None = setting(
         None,
         "with a fusion: every client's width, as [50, 80]; null: the model's",
-        elsewhere="widths: only a fusion can make one of networks of different widths; set fusion: pfnm, say",
+        elsewhere="widths: only a fusion can make one of networks of different widths;"
+        " set fusion: pfnm, say",
     )
     method_setting: ClassVar[str] = "fusion"
     replaces: ClassVar[frozenset[str]] = frozenset({"algorithm"})
@@ -43,7 +47,10 @@ class FusionRun(Run, kind="fusion"):
         return settings["fusion"] is not None
 
     def refusal(self, name: str, elsewhere: str | None) -> str:
-        return f"{self.fusion.name} fuses whole networks that every client has trained alone; leave out {name}"
+        return (
+            f"{self.fusion.name} fuses whole networks that every client has trained alone;"
+            f" leave out {name}"
+        )
 
     def check(self) -> None:
         Run.check(self)
@@ -60,39 +67,37 @@ class FusionRun(Run, kind="fusion"):
             check_neurons(module, dataset.x.shape[1:])
         except DataError as error:
             raise StudyError(f"{name} cannot fuse {self.model.name}: {error}") from None
-        frozen = [
-            part for part, parameter in module.named_parameters() if not parameter.requires_grad
-        ]
-        if frozen:
-            raise StudyError(f"{name} fuses what clients have trained, and {frozen[0]} is frozen")
-        empty = [client for client, size in enumerate(sizes) if not size]
-        if empty:
-            raise StudyError(
-                f"client {empty[0]} has no sample to train a network with; use fewer clients or another split"
-            )
+        for layer, parameter in module.named_parameters():
+            if not parameter.requires_grad:
+                raise StudyError(f"{name} fuses what clients have trained, and {layer} is frozen")
+        for client, size in enumerate(sizes):
+            if not size:
+                raise StudyError(
+                    f"client {client} has no sample to train a network with;"
+                    " use fewer clients or another split"
+                )
 
     def cautions(self) -> list[str]:
         texts = Run.cautions(self)
         if self.initial == "same":
-            texts.insert(
-                0,
-                "all clients start from the same weights, so their neurons are in one order already and"
-                f" {self.fusion.name} has little to do; set initial: different for networks that were made"
-                " independently",
+            text = (
+                "all clients start from the same weights, so their neurons are in one order already"
+                f" and {self.fusion.name} has little to do; set initial: different for networks"
+                " that were made independently"
             )
+            texts.insert(0, text)
         return texts
 
     @classmethod
     def study_cautions(cls, runs: Sequence[Run]) -> list[str]:
-        """A word about algorithms beside the fusions that average what cannot be averaged."""
-        mixed = [
-            run.client_algorithm.name for run in runs if run.averages and run.initial == "different"
-        ]
+        """Names the algorithms of the study that average networks which cannot be averaged."""
+        mixed = [run for run in runs if run.averages and run.initial == "different"]
         if not mixed:
             return []
+        names = dict.fromkeys(run.client_algorithm.name for run in mixed)
         return [
-            f"{', '.join(dict.fromkeys(mixed))} averages networks that start from weights of their own, which breaks"
-            " them; with initial: same it would do better"
+            f"{', '.join(names)} averages networks that start from weights of their own, which"
+            " breaks them; with initial: same it would do better"
         ]
 
     @property
@@ -120,35 +125,35 @@ class FusionRun(Run, kind="fusion"):
         return self.model_of(self.widths.index(max(self.widths)))
 
     def shared_work(self) -> str | None:
-        settings = {
-            item.name: getattr(self, item.name) for item in fields(self) if item.name != "fusion"
-        }
-        return str(plain(settings))
+        names = [item.name for item in fields(self) if item.name != "fusion"]
+        return str(plain({name: getattr(self, name) for name in names}))
 
     def rebuilt(self, module: nn.Module, state: Mapping[str, Tensor], name: str) -> nn.Module:
         if not state:
             raise StudyError(
                 f"{name} diverged before there was a fused network; use a smaller learning rate"
             )
-        return Dense.of(state).module(module)  # which has the width that it came to
+        return Dense.of(state).module(module)  # as wide as the fusion made it
 
     def alone(self, model: Model) -> HorizontalRun:
         """What the clients with this model do: each trains alone."""
-        shared = {item.name: getattr(self, item.name) for item in fields(Run)}
-        return HorizontalRun(
-            **{**defaults_of(HorizontalRun), **shared, "algorithm": self.algorithm, "model": model}
-        )
+        settings = {item.name: getattr(self, item.name) for item in fields(Run)}
+        settings |= {"algorithm": self.algorithm, "model": model}
+        return HorizontalRun(**{**defaults_of(HorizontalRun), **settings})
 
     def _check_widths(self, widths: tuple[int, ...]) -> None:
         if not isinstance(self.model, Mlp):
             raise StudyError(
-                f"widths are those of an mlp's hidden layers; leave them out with model: {self.model.name}"
+                "widths are those of an mlp's hidden layers;"
+                f" leave them out with model: {self.model.name}"
             )
         if len(widths) != self.clients or min(widths) < 1:
             raise StudyError(
-                f"widths: expected {self.clients} numbers of 1 or more, one for each client, got {list(widths)}"
+                f"widths: expected {self.clients} numbers of 1 or more, one for each client,"
+                f" got {list(widths)}"
             )
         if self.fusion.one_width and len(set(widths)) > 1:
             raise StudyError(
-                f"{self.fusion.name} needs networks of the same widths; leave out widths, or use pfnm or spahm"
+                f"{self.fusion.name} needs networks of the same widths;"
+                " leave out widths, or use pfnm or spahm"
             )

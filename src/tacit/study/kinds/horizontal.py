@@ -1,4 +1,4 @@
-"""Horizontal runs: clients have the same columns of different people, and train one model by a federated algorithm."""
+"""Horizontal runs: clients have the same columns about different people, and train one model."""
 
 from __future__ import annotations
 
@@ -90,44 +90,40 @@ class HorizontalRun(Run, kind="horizontal"):
         layout = Layout.of(module)
         self._check_server_memory(layout.size * dataset.x.element_size())
         if layout.buffers:
-            self._check_buffers()
-            self._check_counters(layout.copy_buffers(module))
+            self._check_buffers(layout.copy_buffers(module))
         if has_batch_statistics(module) and self.uses_public and self.public is None:
             self._check_server_batches()
         Run.check_data(self, module, dataset, sizes)
 
     def cautions(self) -> list[str]:
-        rule, replies = self.combiner, self.selection.count(self.clients)
+        replies = self.selection.count(self.clients)
         texts = [
             self.algorithm.caution(self.split),
             self._attack_caution(replies),
-            rule.caution(replies),
+            self.combiner.caution(replies),
+            self._quorum_caution(replies),
         ]
-        expected = replies * (1 - self.dropout)
-        if self.missing == "left_out" and expected < rule.quorum:
-            texts.append(
-                f"{rule.name} needs {rule.quorum} replies, and with dropout {self.dropout:g} a round has"
-                f" {expected:.1f}; rounds with fewer change nothing"
-            )
         if not self.algorithm.sends_updates and (self.wire or self.attackers.count):
             texts.append(
-                f"{self.algorithm.name} sends nothing, so neither the wire nor what attackers send can change it"
+                f"{self.algorithm.name} sends nothing, so neither the wire nor what attackers send"
+                " can change it"
             )
         return [text for text in texts if text] + Run.cautions(self)
 
     @classmethod
     def study_cautions(cls, runs: Sequence[Run]) -> list[str]:
-        """A word about algorithms that weight clients in different ways, on data that make a difference of it."""
+        """Names algorithms that weight clients differently, on data where that matters."""
         names: dict[str, list[str]] = {"samples": [], "uniform": []}
         for run in runs:
             if run.averages and not run.split.alike:
                 names[run.client_algorithm.weights].append(run.client_algorithm.name)
         if not all(names.values()):
             return []
-        samples, uniform = (", ".join(dict.fromkeys(some)) for some in names.values())
+        by_samples = ", ".join(dict.fromkeys(names["samples"]))
+        uniform = ", ".join(dict.fromkeys(names["uniform"]))
         return [
-            f"clients count by their samples in {samples}, and all the same in {uniform}, as in their papers;"
-            " set weights to compare like with like"
+            f"clients count by their samples in {by_samples}, and all the same in {uniform}, as in"
+            " their papers; set weights to compare like with like"
         ]
 
     @property
@@ -145,22 +141,38 @@ class HorizontalRun(Run, kind="horizontal"):
     @property
     def is_personal(self) -> bool:
         method = type(self.algorithm)
-        personal = client_class(method).personal is not Algorithm.personal
-        return personal or method.send is not Algorithm.send or self.fine_tuning > 0
+        has_personal_models = client_class(method).personal is not Algorithm.personal
+        sends_personal_models = method.send is not Algorithm.send
+        return has_personal_models or sends_personal_models or self.fine_tuning > 0
 
-    def participants(self, turn: int) -> list[int]:
-        return self.selection.choose(
-            turn, self.clients, numpy_generator(self.seed, "selection", turn)
-        )
+    @property
+    def sums(self) -> bool:
+        """Whether the server sees sums of messages, and no single one."""
+        return bool(self.wire) and self.wire[-1].summed
+
+    def participants(self, round: int) -> list[int]:
+        draw = numpy_generator(self.seed, "selection", round)
+        return self.selection.choose(round, self.clients, draw)
 
     def _attack_caution(self, replies: int) -> str | None:
-        withstood, liars = self.combiner.tolerates(replies), self.attackers.count
+        withstood = self.combiner.tolerates(replies)
+        liars = self.attackers.count
         if liars <= withstood or self.combiner.linear:
             return None
         attackers = "attackers" if liars > 1 else "attacker"
         return (
-            f"{self.combiner.name} as set here withstands {withstood} of {replies} replies that lie, and the study has"
-            f" {liars} {attackers}"
+            f"{self.combiner.name} as set here withstands {withstood} of {replies} replies that"
+            f" lie, and the study has {liars} {attackers}"
+        )
+
+    def _quorum_caution(self, replies: int) -> str | None:
+        quorum = self.combiner.quorum
+        expected = replies * (1 - self.dropout)
+        if self.missing != "left_out" or expected >= quorum:
+            return None
+        return (
+            f"{self.combiner.name} needs {quorum} replies, and with dropout {self.dropout:g} a"
+            f" round has {expected:.1f}; rounds with fewer change nothing"
         )
 
     def _check_numbers(self) -> None:
@@ -172,81 +184,78 @@ class HorizontalRun(Run, kind="horizontal"):
 
     def _check_wire(self) -> None:
         names = [stage.name for stage in self.wire]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise StudyError(
-                f"wire: {twice} is there twice, and a message goes through all stages of the list; leave one out, or"
-                f" compare the two with {{grid: [[{twice}], ...]}}"
-            )
-
-    @property
-    def sums(self) -> bool:
-        """Whether the server sees sums of messages, and no single one."""
-        return bool(self.wire) and self.wire[-1].summed
+        for name in names:
+            if names.count(name) > 1:
+                raise StudyError(
+                    f"wire: {name} is there twice, and a message goes through all stages of the"
+                    f" list; leave one out, or compare the two with {{grid: [[{name}], ...]}}"
+                )
+        for stage in self.wire[:-1]:
+            if stage.summed:
+                raise StudyError(
+                    f"wire: {stage.name} adds messages up, so nothing can come after it; put it"
+                    " last"
+                )
 
     def _check_sum(self) -> None:
         """Refuses, by name, what needs single messages where the server sees their sum only."""
-        inner = next((stage.name for stage in self.wire[:-1] if stage.summed), None)
-        if inner:
-            raise StudyError(
-                f"wire: {inner} adds messages up, so nothing can come after it; put it last"
-            )
         if not self.sums:
             return
         name = self.wire[-1].name
-        if single := next(
-            (stage.name for stage in self.wire if not stage.reads_sums and not stage.summed), None
-        ):
-            raise StudyError(
-                f"wire: {single} reads messages one by one, and behind {name} the server sees their sum only; leave"
-                f" out {single}, or declare reads_sums if it makes the same of a sum"
-            )
+        reason = f"and behind {name} the server sees their sum only"
+        for stage in self.wire[:-1]:
+            if not stage.reads_sums:
+                raise StudyError(
+                    f"wire: {stage.name} reads messages one by one, {reason}; leave out"
+                    f" {stage.name}, or declare reads_sums if it makes the same of a sum"
+                )
         if self.algorithm.needs_rows:
             raise StudyError(
-                f"{self.algorithm.name} looks at single clients' messages, and behind {name} the server sees their sum"
-                " only; use fedavg, say"
+                f"{self.algorithm.name} looks at single clients' messages, {reason}; use fedavg,"
+                " say"
             )
         if not self.combiner.is_mean:
             raise StudyError(
-                f"{self.combiner.name} works on single clients' messages, and behind {name} the server sees their sum"
-                " only; use combiner: mean"
+                f"{self.combiner.name} works on single clients' messages, {reason}; use combiner:"
+                " mean"
             )
         if self.distillation:
-            raise StudyError(
-                f"distillation asks single clients' models, and behind {name} the server sees their sum only;"
-                " leave it out"
-            )
+            raise StudyError(f"distillation asks single clients' models, {reason}; leave it out")
         if self.attackers.sees_others:
             raise StudyError(
-                f"{self.attackers.name} builds its lie from what the honest send, which nobody sees behind {name};"
-                " use another attack"
+                f"{self.attackers.name} builds its lie from what the honest send, which nobody"
+                f" sees behind {name}; use another attack"
             )
         if self.missing == "zero":
             raise StudyError(
-                f"missing: zero needs the size of a client that did not reply, and behind {name} the server knows no"
-                " single client's; use missing: left_out"
+                "missing: zero needs the size of a client that did not reply, and behind"
+                f" {name} the server knows no single client's; use missing: left_out"
             )
 
     def _check_sampling(self) -> None:
         if self.algorithm.local_work and self.sampling.free:
             raise StudyError(
-                f"{self.algorithm.name} fixes its local work, and sampling: {self.sampling.name} draws as it likes;"
-                " use sampling: epochs, or another algorithm"
+                f"{self.algorithm.name} fixes its local work, and sampling: {self.sampling.name}"
+                " draws as it likes; use sampling: epochs, or another algorithm"
             )
 
     def _check_server_data(self) -> None:
         if self.combiner.needs_server_data and not self.server_samples:
             raise StudyError(
-                f"{self.combiner.name} judges updates on the server's own data; set server_samples: 100, say"
+                f"{self.combiner.name} judges updates on the server's own data;"
+                " set server_samples: 100, say"
             )
         if self.combiner.needs_server_data and not self.algorithm.whole_updates:
             raise StudyError(
-                f"{self.combiner.name} tries every update on the server's data, and {self.algorithm.name} sends a part"
-                " of it, per step; use another combiner or algorithm"
+                f"{self.combiner.name} tries every update on the server's data, and"
+                f" {self.algorithm.name} sends a part of it, per step;"
+                " use another combiner or algorithm"
             )
         for name in ("pretraining", "distillation"):
             if getattr(self, name) and self.public is None and not self.server_samples:
                 raise StudyError(
-                    f"{name} needs data to learn from: name a public table, or set server_samples: 100, say"
+                    f"{name} needs data to learn from: name a public table, or set"
+                    " server_samples: 100, say"
                 )
 
     def _check_distillation(self) -> None:
@@ -259,22 +268,24 @@ class HorizontalRun(Run, kind="horizontal"):
             )
         if not self.algorithm.whole_updates:
             raise StudyError(
-                f"distillation asks the clients' models, and what {name} sends is no model; use fedavg, say"
+                f"distillation asks the clients' models, and what {name} sends is no model;"
+                " use fedavg, say"
             )
         if not self.combiner.linear:
             raise StudyError(
-                f"distillation asks all clients' models, past {self.combiner.name}, so a liar would be heard after all;"
-                " use combiner: mean, or no distillation"
+                f"distillation asks all clients' models, past {self.combiner.name}, so a liar"
+                " would be heard after all; use combiner: mean, or no distillation"
             )
 
     def _check_single_messages(self) -> None:
-        """Methods that place each client's own model have nothing for a combiner to do, nor for a made-up reply."""
+        """A method that treats each client's message by itself leaves a combiner nothing to do."""
         if self.algorithm.combines:
             return
         name = self.algorithm.name
         if self.combiner != defaults_of(HorizontalRun)["combiner"]:
             raise StudyError(
-                f"{name} does not leave the averaging to a combiner; leave out combiner: {self.combiner.name}"
+                f"{name} does not leave the averaging to a combiner;"
+                f" leave out combiner: {self.combiner.name}"
             )
         if self.missing == "zero":
             raise StudyError(f"{name} keeps a missing client's last model; leave out missing: zero")
@@ -291,47 +302,48 @@ class HorizontalRun(Run, kind="horizontal"):
             )
         if self.pretraining:
             raise StudyError(
-                "pretraining has no effect where clients start from weights of their own; use initial: same"
+                "pretraining has no effect where clients start from weights of their own;"
+                " use initial: same"
             )
 
     def _check_server_memory(self, row_bytes: int) -> None:
         """Refuses a server that would keep more than this machine can hold."""
         if not self.algorithm.keeps_all_models:
             return
-        needed, there = (
-            2 * self.clients * row_bytes,
-            machine_memory(),
-        )  # the models of this round and of the next
-        if there is not None and needed > there:
+        available = machine_memory()
+        needed = 2 * self.clients * row_bytes  # the models of this round and of the next
+        if available is not None and needed > available:
             raise StudyError(
-                f"{self.algorithm.name} keeps every client's model on the server: {self.clients:,} of them take"
-                f" {needed / 1e9:,.0f} GB, and this machine has {there / 1e9:,.0f} GB; use fewer clients, a smaller"
-                " model or another algorithm"
+                f"{self.algorithm.name} keeps every client's model on the server:"
+                f" {self.clients:,} of them take {needed / 1e9:,.0f} GB, and this machine has"
+                f" {available / 1e9:,.0f} GB; use fewer clients, a smaller model or another"
+                " algorithm"
             )
 
-    def _check_buffers(self) -> None:
+    def _check_buffers(self, buffers: Rows) -> None:
+        """Refuses what cannot be done with a model that has buffers (BatchNorm's statistics)."""
         if not self.combiner.linear:
             raise StudyError(
-                f"{self.combiner.name} protects the parameters, and this model also has buffers (BatchNorm's"
-                " statistics), which could only be averaged; use GroupNorm or another model"
+                f"{self.combiner.name} protects the parameters, and this model also has buffers"
+                " (BatchNorm's statistics), which could only be averaged; use GroupNorm or another"
+                " model"
             )
         if not self.algorithm.combines:
             raise StudyError(
-                f"{self.algorithm.name} gives clients models of their own, and this one's buffers (BatchNorm's"
-                " statistics) are kept in common; use GroupNorm or another model"
+                f"{self.algorithm.name} gives clients models of their own, and this one's buffers"
+                " (BatchNorm's statistics) are kept in common; use GroupNorm or another model"
             )
-
-    def _check_counters(self, buffers: Rows) -> None:
-        whole = [name for name, value in buffers.items() if not value.is_floating_point()]
-        if whole and self.sums:
-            raise StudyError(
-                f"{self.wire[-1].name} adds numbers up, and the model's buffer {whole[0]} counts in whole ones, whose"
-                " sum says nothing; use GroupNorm or another model"
-            )
+        for name, value in buffers.items():
+            if self.sums and not value.is_floating_point():
+                raise StudyError(
+                    f"{self.wire[-1].name} adds numbers up, and the model's buffer {name} counts"
+                    " in whole ones, whose sum says nothing; use GroupNorm or another model"
+                )
 
     def _check_server_batches(self) -> None:
         size = self.batch_size_of(0) or self.server_samples
         if leaves_one_over(self.server_samples, size):
             raise StudyError(
-                f"BatchNorm needs two samples in a batch; {self.server_samples} server_samples leave one over"
+                f"BatchNorm needs two samples in a batch; {self.server_samples} server_samples"
+                " leave one over"
             )

@@ -1,4 +1,4 @@
-"""The centralised reference: the same work on all the data in one place, which no federation of the study has."""
+"""The centralised reference: the same work on all the data in one place."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.study.run import Run, setting
 from tacit.study.values import defaults_of
 
-REFERENCE, ALL_DATA = "centralised", "all data"  # as algorithm and split of labels and tables
+REFERENCE = "centralised"  # as the algorithm of labels and tables
+ALL_DATA = "all data"  # as their split
 
 
 @dataclass(frozen=True)
 class ReferenceRun(HorizontalRun, kind="reference", engine="horizontal"):
-    """One client that averages with nobody, so that the horizontal engine plays it, in one batch with others."""
+    """One client that averages with nobody. The horizontal engine plays it together with others."""
 
     centralised: bool = setting(
         False, "also train on all data at one place, for reference", after="seed", asks=True
@@ -31,16 +32,18 @@ class ReferenceRun(HorizontalRun, kind="reference", engine="horizontal"):
     @classmethod
     def of(cls, run: Run) -> ReferenceRun:
         """The reference for this run."""
-        kept = {item.name: getattr(run, item.name) for item in fields(Run)}
+        settings = {item.name: getattr(run, item.name) for item in fields(Run)}
         alone = {
             "split": Iid(),
             "clients": 1,
             "public": None,
             "initial": "same",
             "server_samples": 0,
+            "local_epochs": _epochs(run),
+            "batch_size": _batch_size(run),
+            "centralised": True,
         }
-        work = {"local_epochs": _epochs(run), "batch_size": _batch_size(run)}
-        return cls(**{**defaults_of(cls), **kept, **alone, **work, "centralised": True})
+        return cls(**{**defaults_of(cls), **settings, **alone})
 
     @property
     def averages(self) -> bool:

@@ -1,0 +1,28 @@
+"""Which methods, models and data of a run are the user's own code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tacit.core.registry import Registered
+from tacit.study.run import Run
+
+Named = tuple[str, Run]  # a run and its id
+
+
+def user_code_of(runs: Sequence[Named]) -> list[str]:
+    """The import paths of the methods and models of these runs that are the user's own."""
+    components = components_of(runs)
+    classes = [f"{type(item).__module__}:{type(item).__qualname__}" for item in components]
+    own_classes = [path for path in classes if not path.startswith("tacit.")]
+    called = [item.calls for item in components if item.calls]
+    return list(dict.fromkeys(own_classes + called))
+
+
+def components_of(runs: Sequence[Named]) -> list[Registered]:
+    """The methods, models and data sources that these runs consist of."""
+    values: list[object] = []
+    for _, run in runs:
+        for value in vars(run).values():
+            values += value if isinstance(value, tuple) else (value,)
+    return [value for value in values if isinstance(value, Registered)]
