@@ -143,7 +143,7 @@ def test_no_record_of_a_regression_speaks_of_accuracy(tmp_path: Path) -> None:
     assert list(results.titles) == ["r2", "rmse", "local_r2", "central_r2"]
     page = results.report.read_text()
     assert "Global test R² after the last round" in page
-    assert "accuracy" not in page.split('<main id="content">')[1].split('id="again"')[0]
+    assert "accuracy" not in page.split('<main id="content">')[1].split('id="run_again"')[0]
 
 
 def test_target_and_patience_act_on_r2_also_below_minus_one() -> None:
