@@ -45,8 +45,12 @@ def _client_class(algorithm: Any) -> Any:
 
 def _base(algorithm: type) -> type:
     """The earliest ancestor whose hooks are marked."""
-    marked = [cls for cls in algorithm.__mro__ if any(map(_is_marked, vars(cls).values()))]
+    marked = [cls for cls in algorithm.__mro__ if _has_marks(cls)]
     return marked[-1]
+
+
+def _has_marks(cls: type) -> bool:
+    return any(_is_marked(value) for value in vars(cls).values())
 
 
 def _speaks_to_clients(cls: type, base: type) -> bool:
@@ -58,7 +62,9 @@ def _speaks_to_clients(cls: type, base: type) -> bool:
     bookkeeping = ("__", "_abc_")  # Python's own
     names = {name for name in vars(cls) if not name.startswith(bookkeeping)}
     names -= field_types(cls).keys()
-    return any(not hasattr(base, name) or _is_marked(vars(base).get(name)) for name in names)
+    overrides = any(_is_marked(vars(base).get(name)) for name in names)
+    adds = any(not hasattr(base, name) for name in names)
+    return overrides or adds
 
 
 def _is_marked(value: Any) -> bool:

@@ -76,14 +76,15 @@ class Clustered(Algorithm, name="clustered"):
         if not len(dx):
             return server
         if round < self.after:
-            x = server["x"] + (weights / weights.sum() * dx).sum(0)
+            p = weights / weights.sum()
+            x = server["x"] + (p * dx).sum(0)
             return {**server, "x": x, "models": x.expand_as(server["models"])}
         ids = torch.tensor(cohort.ids, device=dx.device)[sound]
         cluster, ways = divide(server, ids, dx, self.clusters)
         member = server["member"].index_copy(0, ids, cluster)
         models = server["models"] + cluster_means(dx, weights, cluster, self.clusters)
-        sizes = one_hot(member[member >= 0], self.clusters).to(dx).mean(0)  # (C,)
-        x = sizes @ models
+        members = one_hot(member[member >= 0], self.clusters).to(dx)
+        x = members.mean(0) @ models
         return {**server, "x": x, "models": models, "ways": ways, "member": member}
 
 
@@ -105,18 +106,21 @@ def group(dx: Tensor, clusters: int) -> Tensor:
 
     if clusters == 1 or len(dx) <= clusters:
         return torch.arange(len(dx), device=dx.device) % clusters
-    distances = (1 - normalize(dx) @ normalize(dx).T).clamp(min=0).cpu().numpy()
+    similarities = normalize(dx) @ normalize(dx).T
+    distances = (1 - similarities).clamp(min=0)
     method = AgglomerativeClustering(clusters, metric="precomputed", linkage="average")
-    labels = method.fit(distances).labels_
+    labels = method.fit(distances.cpu().numpy()).labels_
     return torch.from_numpy(labels).long().to(dx.device)
 
 
 def directions(dx: Tensor, cluster: Tensor, clusters: int) -> Tensor:
     """The unit mean update of each cluster. # (K, P), (K,) -> (C, P)"""
-    return normalize(one_hot(cluster, clusters).to(dx).T @ normalize(dx))
+    members = one_hot(cluster, clusters).to(dx)  # (K, C)
+    return normalize(members.T @ normalize(dx))
 
 
 def cluster_means(dx: Tensor, weights: Tensor, cluster: Tensor, clusters: int) -> Tensor:
     """The weighted mean update of each cluster, or zero. # (K, P), (K, 1), (K,) -> (C, P)"""
-    shares = one_hot(cluster, clusters).to(dx) * weights  # (K, C)
-    return (shares / shares.sum(0).clamp(min=1e-30)).T @ dx
+    counted = one_hot(cluster, clusters).to(dx) * weights  # (K, C)
+    shares = counted / counted.sum(0).clamp(min=1e-30)
+    return shares.T @ dx

@@ -42,7 +42,9 @@ class FedNag(Algorithm, name="fednag"):
         return sent["x"], mine, {"v": sent["v"]}
 
     def finish(self, w: Tensor, sent: Rows, mine: Rows, work: Work) -> tuple[Rows, Rows]:
-        return {"dx": w - sent["x"], "dv": work.state["v"] - sent["v"]}, mine
+        dx = w - sent["x"]
+        dv = work.state["v"] - sent["v"]
+        return {"dx": dx, "dv": dv}, mine
 
     def aggregate(self, server: Server, cohort: Cohort) -> Server:
         x = server["x"] + cohort.combine("dx")

@@ -60,8 +60,9 @@ class FedNova(Algorithm, name="fednova"):
             a = accumulated(work, self.mu)
         else:
             a = getattr(work, self.normalise)
+        dx = (w - sent["x"]) / a
         tau = work.steps if self.tau_eff == "steps" else a
-        return {"dx": (w - sent["x"]) / a, "a": tau}, mine
+        return {"dx": dx, "a": tau}, mine
 
     def aggregate(self, server: Server, cohort: Cohort) -> Server:
         tau_eff = cohort.combine("a")

@@ -92,7 +92,8 @@ class FedYogi(FedOpt, name="fedyogi"):
 
     def aggregate(self, server: Server, cohort: Cohort) -> Server:
         d = cohort.combine("dx")
-        v = server["v"] - (1 - self.beta2) * d * d * torch.sign(server["v"] - d * d)
+        sign = torch.sign(server["v"] - d * d)
+        v = server["v"] - (1 - self.beta2) * d * d * sign
         return take_step(self, server, d, v, self.beta2)
 
 

@@ -59,7 +59,8 @@ class FedPlus(Algorithm, name="fedplus"):
                 "fedplus: expected mu of 0 or more and alpha above 0,"
                 f" got {self.mu} and {self.alpha}"
             )
-        if not 0 <= self.lam <= 1 or (self.theta is not None and not 0 < self.theta <= 1):
+        theta_fits = self.theta is None or 0 < self.theta <= 1
+        if not 0 <= self.lam <= 1 or not theta_fits:
             raise StudyError(
                 "fedplus: expected lam from 0 to 1 and theta up to 1,"
                 f" got {self.lam} and {self.theta}"
@@ -94,7 +95,8 @@ class FedPlus(Algorithm, name="fedplus"):
         ids = torch.tensor(cohort.ids, device=server["x"].device)
         dx = cohort.rows("dx")
         sound = dx.isfinite().all(1, keepdim=True)  # a client that sends NaN stays where it was
-        models = server["models"].index_add(0, ids, torch.where(sound, dx, 0.0))
+        dx = torch.where(sound, dx, 0.0)
+        models = server["models"].index_add(0, ids, dx)
         x = centre(models, self.mu / self.alpha, self.kind)
         return {"x": x, "models": models}
 
@@ -116,7 +118,8 @@ def shrink(d: Tensor, rho: Tensor | float, kind: str) -> Tensor:
     if kind == "median":
         return d.sign() * (d.abs() - rho).clamp(min=0)
     size: Tensor = torch.linalg.vector_norm(d, dim=1, keepdim=True)
-    return d * (1 - rho / size.clamp(min=torch.finfo(d.dtype).tiny)).clamp(min=0)
+    size = size.clamp(min=torch.finfo(d.dtype).tiny)  # zero stays zero
+    return d * (1 - rho / size).clamp(min=0)
 
 
 def centre(models: Tensor, rho: float, kind: str) -> Tensor:

@@ -67,7 +67,9 @@ class Scaffold(Algorithm, name="scaffold"):
             c = work.full_gradient
         else:
             c = mine["c"] - sent["c"] + (sent["x"] - w) / (work.steps * work.lr)
-        return {"dx": w - sent["x"], "dc": c - mine["c"]}, {"c": c}
+        dx = w - sent["x"]
+        dc = c - mine["c"]
+        return {"dx": dx, "dc": dc}, {"c": c}
 
     def settle(self, old: Rows, mine: Rows, arrived: Rows) -> Rows:
         # As the server counts it, or c would no longer be the mean of the c_k.

@@ -51,7 +51,8 @@ def reduce_sorted(rows: Tensor, reduce: Callable[[Tensor], Tensor]) -> Tensor:
         return reduce(torch.from_numpy(ordered))
 
     if rows.device.type != "cpu":
-        return torch.cat([sort_with_torch(columns) for columns in column_chunks(rows, 64 * CELLS)])
+        chunks = column_chunks(rows, 64 * CELLS)
+        return torch.cat([sort_with_torch(columns) for columns in chunks])
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         reduced = pool.map(sort_with_numpy, column_chunks(rows, CELLS // 4))
         return torch.cat(list(reduced))
@@ -62,7 +63,8 @@ def gram(rows: Tensor, centre: Tensor) -> Tensor:
 
     (K, P), (P,) -> (K, K)
     """
-    total = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
+    K = len(rows)
+    total = torch.zeros(K, K, dtype=torch.float64, device=rows.device)
     buffer: Tensor | None = None  # for all chunks: fresh memory would cost as much as the product
     for columns in column_chunks(rows):
         chunk = rows[:, columns]

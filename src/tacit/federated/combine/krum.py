@@ -117,4 +117,5 @@ def _sums_of_nearest(distances: Tensor, finite: Tensor, nearest: int) -> Tensor:
     both_finite = finite[:, None] & finite
     distances = distances.masked_fill(~both_finite, torch.inf)
     distances.fill_diagonal_(torch.inf)  # no row is its own neighbour
-    return distances.topk(nearest, dim=1, largest=False).values.sum(1)
+    smallest = distances.topk(nearest, dim=1, largest=False).values
+    return smallest.sum(1)

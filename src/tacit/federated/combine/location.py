@@ -29,7 +29,9 @@ def _huber(x: Tensor, rho: float) -> Tensor:
     The sum is piecewise linear, so they end exactly.
     """
     ordered = x.sort(0)[0]
-    median = (ordered[(len(x) - 1) // 2] + ordered[len(x) // 2]) / 2
+    lower = ordered[(len(x) - 1) // 2]
+    upper = ordered[len(x) // 2]
+    median = (lower + upper) / 2
     if rho == 0:
         return median
     low = torch.maximum(median - rho, ordered[0])

@@ -49,10 +49,12 @@ class Quantise(Stage, name="quantise"):
     def _rounded(self, x: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
         levels = 2 ** (self.bits - 1) - 1
         count, size = x.shape
-        buckets = pad(x, (0, -size % self.bucket)).view(count, -1, self.bucket)
+        padding = -size % self.bucket
+        buckets = pad(x, (0, padding)).view(count, -1, self.bucket)
         scale = buckets.abs().amax(2, keepdim=True) / levels
         shape = buckets.shape[1:]
-        noise = torch.stack([torch.rand(shape, generator=draw, dtype=x.dtype) for draw in draws])
-        level = torch.floor(buckets / scale + noise.to(x.device)).clamp(-levels, levels)
+        noise = [torch.rand(shape, generator=draw, dtype=x.dtype) for draw in draws]
+        up_or_down = torch.stack(noise).to(x.device)
+        level = torch.floor(buckets / scale + up_or_down).clamp(-levels, levels)
         rounded = torch.where(scale == 0, 0.0, level * scale)  # NaN stays NaN
         return rounded.view(count, -1)[:, :size]

@@ -56,7 +56,8 @@ class TopK(Stage, name="top_k"):
         """v with zeros for all but its k largest numbers. # (K, P) -> (K, P)"""
         k = self.kept(v.shape[1])
         positions = v.abs().topk(k, dim=1).indices
-        return torch.zeros_like(v).scatter(1, positions, v.gather(1, positions))
+        numbers = v.gather(1, positions)
+        return torch.zeros_like(v).scatter(1, positions, numbers)
 
     def owed(self, memory: Rows) -> Rows:
         return memory
