@@ -22,7 +22,7 @@ Assignment = tuple[tuple[Places, ...], ...]
 
 @dataclass(frozen=True)
 class Fused:
-    """One network, and which of its neurons each client's are."""
+    """One network, and which of its neurons each client's neurons have become."""
 
     network: Dense
     assignment: Assignment

@@ -174,8 +174,8 @@ def assign(
 
     Columns from L on are new atoms, and the r-th of them costs 2 log r more than the first.
 
-    Columns that differ by a constant keep the solver searching, and those of new atoms do; equal
-    ones do not. So where many rows want new atoms, all new atoms have one price at first. The cost
+    The solver searches long among columns that differ by a constant, as those of new atoms do, but
+    not among equal ones. So where many rows want new atoms, all have one price at first. The cost
     is convex in their number, hence the best number lies between the one that is best at a price
     and the r whose price, 2 log r, it is. Once at least `least` of them are needed, so many may as
     well have one price. `guess` is how many may be needed.
@@ -218,9 +218,9 @@ def match(
 ) -> Matching:
     """Assigns all vectors to atoms: the largest client first, then sweeps in random order.
 
-    Sweeps end when nothing changes. `start` goes on from where the vectors were; the atoms of then
-    keep `start_shift` in place of the prior's a. `update` renews the hyper-parameters after the
-    first pass and after every sweep.
+    Sweeps end when nothing changes. With `start`, it goes on from earlier places, whose atoms have
+    `start_shift` in place of the prior's a. `update` renews the hyper-parameters after the first
+    pass and after every sweep.
     """
     descent = _Descent(bags, prior, rules)
     shifted = start is not None and start_shift is not None
@@ -232,7 +232,7 @@ def match(
         if update:
             descent.renew(*update(descent.places))
         changed = descent.sweep(draw.permutation(len(bags)))
-        # After a shift there is more to do: a client's own atoms are then made without the shift.
+        # A sweep makes clients' own atoms anew, without the shift, so the next may change more.
         if not changed and not shifted:
             break
     if update:

@@ -84,12 +84,8 @@ class Pfnm(Fusion, name="pfnm"):
             layer: int, vectors: Sequence[Floats], places: Sequence[Places] | None
         ) -> Matching:
             bias = networks[0].inputs if layer == 0 else 0  # the column of the biases
-            size = vectors[0].shape[1]
-            precisions = np.full((len(networks), size), 1 / self.variance)
-            if layer == last_layer:
-                precisions[:, bias + 1 :] *= shares
-            bags = [Bag(*pair) for pair in zip(vectors, precisions, strict=True)]
-            prior = self._prior(size, bias)
+            bags = self._bags(vectors, bias, shares if layer == last_layer else None)
+            prior = self._prior(vectors[0].shape[1], bias)
             shift = prior.mean if self.reference else None  # where its later rounds begin
             return match(bags, prior, rules, draw, start=places, start_shift=shift)
 
@@ -113,8 +109,7 @@ class Pfnm(Fusion, name="pfnm"):
 
         (J, outputs)
         """
-        usable = counts is not None and counts.shape[1] == outputs and self.uses_counts
-        if counts is not None and usable:
+        if counts is not None and self.uses_counts and counts.shape[1] == outputs:
             return np.asarray(counts / np.maximum(counts.sum(0), 1))
         if self.class_weights:
             raise StudyError(
@@ -122,6 +117,14 @@ class Pfnm(Fusion, name="pfnm"):
                 " trained on"
             )
         return np.ones((clients, outputs))
+
+    def _bags(self, vectors: Sequence[Floats], bias: int, shares: Floats | None) -> list[Bag]:
+        """Neurons as vectors; `shares` weigh the outputs' columns, which follow the bias."""
+        size = vectors[0].shape[1]
+        precisions = np.full((len(vectors), size), 1 / self.variance)
+        if shares is not None:
+            precisions[:, bias + 1 :] *= shares
+        return [Bag(*pair) for pair in zip(vectors, precisions, strict=True)]
 
     def _prior(self, size: int, bias: int) -> Prior:
         """Of neurons, as vectors whose column `bias` is the bias."""

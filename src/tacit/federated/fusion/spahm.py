@@ -153,10 +153,9 @@ def _sums(vectors: Sequence[Floats], places: Sequence[Places]) -> Atoms:
 
 
 def nearest(vectors: Sequence[Floats]) -> float:
-    """The median, over vectors, of the mean squared difference to the nearest one elsewhere.
+    """The median, over vectors, of the mean squared difference to another client's nearest.
 
-    Elsewhere is at another client. Of many vectors only some are looked at, by their length, since
-    their order means nothing.
+    Of many vectors only some are looked at, by their length, since their order means nothing.
     """
     share = max(1, LOOKED_AT // len(vectors))
     distances: list[Floats] = []
