@@ -40,7 +40,10 @@ def algorithm(request: pytest.FixtureRequest) -> Algorithm:
 
 
 def two_runs(algorithm: Algorithm) -> dict[str, object]:
-    """Two values of every float field, also the optimiser's, for clients with unequal data, epochs and batches."""
+    """Two values of every float field, also the optimiser's.
+
+    Clients have unequal data, epochs and batches.
+    """
     items = {"algorithm": algorithm, "optimiser": an_optimiser_for(algorithm)}
     pairs = {name: [varied(item, 1.0), varied(item, 0.9)] for name, item in items.items()}
     return {**pairs, "rounds": 3, **UNEQUAL}
@@ -51,12 +54,13 @@ def test_rows_together_equal_each_row_alone(algorithm: Algorithm, form: str) -> 
     study = two_runs(algorithm)
     together = simulate(tiny_dataset(), form=form, at_once=100, model="mlp", **study)
     alone = simulate(tiny_dataset(), form="loop", at_once=1, model="mlp", **study)
-    for one, other in zip(together.states, alone.states, strict=True):
-        torch.testing.assert_close(one.server["x"], other.server["x"], rtol=1e-9, atol=1e-11)
-        assert one.memory.keys() == other.memory.keys()
-        for client, rows in one.memory.items():
-            torch.testing.assert_close(rows, other.memory[client], rtol=1e-9, atol=1e-11)
-    assert len(alone.states) == (2 if varied(algorithm, 0.9) == algorithm else 4)
+    for batched, single in zip(together.states, alone.states, strict=True):
+        torch.testing.assert_close(batched.server["x"], single.server["x"], rtol=1e-9, atol=1e-11)
+        assert batched.memory.keys() == single.memory.keys()
+        for client, rows in batched.memory.items():
+            torch.testing.assert_close(rows, single.memory[client], rtol=1e-9, atol=1e-11)
+    has_no_floats = varied(algorithm, 0.9) == algorithm
+    assert len(alone.states) == (2 if has_no_floats else 4)
 
 
 def test_looped_rows_of_two_runs_equal_each_run_alone_to_the_bit(algorithm: Algorithm) -> None:
@@ -72,37 +76,37 @@ def test_the_order_in_which_clients_reply_is_irrelevant(algorithm: Algorithm) ->
     samples = [3, 1, 2, 5]
     order = [2, 0, 3, 1]
     moved = {name: rows[order] for name, rows in message.items()}
-    columns_ = torch.tensor(samples, dtype=torch.float64)[order][:, None], work.steps[order]
-    back, ids, (n, steps) = in_order(moved, order, *columns_)
+    moved_samples = torch.tensor(samples, dtype=torch.float64)[order][:, None]
+    moved_back, ids, (n, steps) = in_order(moved, order, moved_samples, work.steps[order])
     assert ids == (0, 1, 2, 3)
-    straight = algorithm.aggregate(server, a_cohort(message, samples, work.steps, algorithm))
-    sorted_ = algorithm.aggregate(server, a_cohort(back, n.flatten().tolist(), steps, algorithm))
-    for name in straight:
-        assert torch.equal(torch.as_tensor(straight[name]), torch.as_tensor(sorted_[name]))
+    straight_cohort = a_cohort(message, samples, work.steps, algorithm)
+    sorted_cohort = a_cohort(moved_back, n.flatten().tolist(), steps, algorithm)
+    straight_state = algorithm.aggregate(server, straight_cohort)
+    sorted_state = algorithm.aggregate(server, sorted_cohort)
+    for name, value in straight_state.items():
+        assert torch.equal(torch.as_tensor(value), torch.as_tensor(sorted_state[name]))
 
 
 def test_hooks_leave_their_inputs_untouched(algorithm: Algorithm) -> None:
     message, server, work = a_round_of_messages(algorithm)
-    kept = copy.deepcopy((message, server))
+    before = copy.deepcopy((message, server))
     algorithm.aggregate(server, a_cohort(message, [1, 2, 3, 4], work.steps, algorithm))
-    torch.testing.assert_close((message, dict(server)), (kept[0], dict(kept[1])), rtol=0, atol=0)
+    torch.testing.assert_close((message, server), before, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
     "name", [name for name, cls in Algorithm.known().items() if cls.neutral is not None]
 )
 def test_its_neutral_setting_is_fedavg(name: str) -> None:
-    neutral = Algorithm.build({"name": name, **(Algorithm.known()[name].neutral or {})})
-    fixed = neutral.local_work
-    work = (
-        {"local_epochs": fixed.epochs, "batch_size": fixed.batch_size}
-        if fixed
-        else {"local_epochs": 2, "batch_size": 8}
-    )
-    same = {"optimiser": an_optimiser_for(neutral), "rounds": 4, **work}
-    mine = simulate(tiny_dataset(), algorithm=neutral, **same).states[0]
-    fedavg = simulate(tiny_dataset(), algorithm="fedavg", **same).states[0]
-    torch.testing.assert_close(mine.server["x"], fedavg.server["x"], rtol=1e-10, atol=1e-12)
+    settings = Algorithm.known()[name].neutral or {}
+    algorithm = Algorithm.build({"name": name, **settings})
+    study = {"optimiser": an_optimiser_for(algorithm), "rounds": 4}
+    study |= {"local_epochs": 2, "batch_size": 8}
+    if work := algorithm.local_work:
+        study |= {"local_epochs": work.epochs, "batch_size": work.batch_size}
+    neutral = simulate(tiny_dataset(), algorithm=algorithm, **study).states[0]
+    fedavg = simulate(tiny_dataset(), algorithm="fedavg", **study).states[0]
+    torch.testing.assert_close(neutral.server["x"], fedavg.server["x"], rtol=1e-10, atol=1e-12)
 
 
 def test_it_converges_on_a_quadratic(algorithm: Algorithm) -> None:
@@ -111,14 +115,16 @@ def test_it_converges_on_a_quadratic(algorithm: Algorithm) -> None:
     if algorithm.name == "local":
         torch.testing.assert_close(states[-1]["mine"]["w"], centres)
         return
-    first, last = ((state["x"] - centres.mean(0)).norm() for state in (states[0], states[-1]))
-    assert last < 1e-2 * first
+    best = centres.mean(0)
+    first_gap = (states[0]["x"] - best).norm()
+    last_gap = (states[-1]["x"] - best).norm()
+    assert last_gap < 1e-2 * first_gap
 
 
 def a_round_of_messages(
     algorithm: Algorithm,
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], Work]:
-    """Messages of four clients after one round of hooks, each hook checked to leave its inputs alone."""
+    """Messages of four clients after one round of hooks, which leave their inputs alone."""
     draw = torch.Generator().manual_seed(2)
     x = torch.randn(5, dtype=torch.float64, generator=draw)
     server = algorithm.server_init(x, 4)
@@ -150,7 +156,7 @@ def a_round_of_messages(
     view.personal(sent, mine)
     torch.testing.assert_close((w, sent, mine), before, rtol=0, atol=0)
     g = w - problem.centres
-    kept = g.clone()
+    untouched = g.clone()
     view.correct(g, w, sent, mine, trained.work)
-    assert torch.equal(g, kept)
+    assert torch.equal(g, untouched)
     return message, dict(server), trained.work

@@ -1,17 +1,17 @@
 """A federated algorithm: read this file first.
 
-All clients of all runs are rows of one matrix. A model is a row of P numbers, K clients are a (K, P) tensor, and an
-algorithm is a frozen dataclass of a few pure hooks on rows. Its fields are its hyper-parameters. The defaults below are
-FedAvg, so that FedProx overrides one hook. In a round, the engine does this:
+All clients of all runs are rows of one matrix: a model is a row of P numbers, and K clients are a
+(K, P) tensor. An algorithm is a frozen dataclass of a few pure hooks on rows, and its fields are
+its hyper-parameters. The defaults are FedAvg, so FedProx overrides one hook. This is a round:
 
-    w, mine, start = begin(sent, mine)              each client, from what the server sent and its own memory
-    repeat: g = correct(gradient(w), w, ...)        each client, at every local step
+    w, mine, start = begin(sent, mine)           each client: what the server sent, its own memory
+    repeat: g = correct(gradient(w), w, ...)     each client, at every local step
             w = optimiser(w, g)
-    message, mine = finish(w, sent, mine, work)     each client
-    server = aggregate(server, cohort)              the server: the only hook that looks across clients
+    message, mine = finish(w, sent, mine, work)  each client
+    server = aggregate(server, cohort)           the server: the only hook that sees all clients
 
-Client hooks act row by row: K simulated clients and one deployed client are the same code. They see float fields as
-(K, 1) columns, because rows may come from runs with different settings; so they never branch on a float field.
+Client hooks act row by row: K simulated clients and one deployed client are the same code. Rows may
+belong to runs with different settings, so float fields are (K, 1) columns: never branch on them.
 """
 
 from __future__ import annotations
@@ -36,33 +36,25 @@ Server = Mapping[str, Any]  # (P,) tensors and scalars by name; "x" is the globa
 
 @dataclass(frozen=True)
 class Algorithm(Registered, family="algorithms", home="tacit.federated.algorithms"):
-    """Base of the algorithms, and FedAvg by default. `weights`: clients count by samples, or all the same."""
+    """Base of the algorithms. `weights`: clients count by their samples, or all count the same."""
 
     weights: Literal["samples", "uniform"] = field(default="samples", kw_only=True)
 
-    neutral: ClassVar[
-        Mapping[str, float] | None
-    ] = {}  # the settings with which it is FedAvg, if there are such
+    neutral: ClassVar[Mapping[str, float] | None] = {}  # the settings that make it FedAvg, if any
     sends: ClassVar[tuple[str, ...]] = ("x",)  # the server entries that are broadcast
     local_work: ClassVar[LocalWork | None] = None  # set where the method leaves no choice
-    needs_rows: ClassVar[bool] = (
-        False  # aggregate looks at single messages: no secure sum, no central noise
-    )
-    totals: ClassVar[
-        tuple[str, ...]
-    ] = ()  # the message's entries that aggregate wants the plain sum of
+    needs_rows: ClassVar[bool] = False  # aggregate reads single messages, so a sum is not enough
+    totals: ClassVar[tuple[str, ...]] = ()  # the message entries whose plain sum aggregate reads
     combines: ClassVar[bool] = True  # aggregate goes through the study's combiner
     whole_updates: ClassVar[bool] = True  # x + dx is a client's model
-    sends_updates: ClassVar[bool] = (
-        True  # clients send something that the wire or an attacker could change
-    )
+    sends_updates: ClassVar[bool] = True  # clients send messages at all
     starts_at_x: ClassVar[bool] = False  # it reads gradients off w - x, so clients must start at x
     keeps_all_models: ClassVar[bool] = False  # the server has a model of every client
 
     @property
     @client_side
     def needs_full_gradient(self) -> bool:
-        """Whether `work.full_gradient` is wanted: each client's gradient over all its data, at sent["x"]."""
+        """Whether it reads `work.full_gradient`: over all of a client's data, at sent["x"]."""
         return False
 
     def server_init(self, x: Tensor, population: int) -> Server:
@@ -70,7 +62,7 @@ class Algorithm(Registered, family="algorithms", home="tacit.federated.algorithm
         return {"x": x}
 
     def send(self, server: Server, client: int) -> Server:
-        """What this client receives: the entries that `sends` names, unless the method keeps one model per group."""
+        """What this client receives; the same for all, unless there is a model per group."""
         return {name: server[name] for name in self.sends}
 
     @client_side
@@ -95,7 +87,7 @@ class Algorithm(Registered, family="algorithms", home="tacit.federated.algorithm
 
     @client_side
     def settle(self, old: Rows, mine: Rows, arrived: Rows) -> Rows:
-        """The memory to keep behind a wire: from the old one, the next, and what arrives or still will."""
+        """The next memory behind a wire: `arrived` is what reaches the server, now or later."""
         return mine
 
     def aggregate(self, server: Server, cohort: Cohort) -> Server:
@@ -108,7 +100,7 @@ class Algorithm(Registered, family="algorithms", home="tacit.federated.algorithm
         return sent["x"]
 
     def check(self, optimiser: Optimiser) -> None:
-        """Raises StudyError, with the reason, for a local optimiser that breaks the method's maths."""
+        """Raises StudyError, with the reason, for an optimiser that breaks the method's maths."""
 
     def check_clients(self, clients: int) -> None:
         """Raises StudyError where there are too few clients for the method."""

@@ -17,10 +17,9 @@ class Behaviour(Registered, family="behaviours", home="tacit.federated.behaviour
 
     def __post_init__(self) -> None:
         for name in ("share", "work"):
-            if not 0 <= getattr(self, name, 0) <= 1:
-                raise StudyError(
-                    f"{self.name}.{name}: expected a share from 0 to 1, got {getattr(self, name)}"
-                )
+            value = getattr(self, name, 0)
+            if not 0 <= value <= 1:
+                raise StudyError(f"{self.name}.{name}: expected a share from 0 to 1, got {value}")
 
     @abstractmethod
     def steps(self, planned: int, seed: int, client: int, round: int) -> int:
@@ -37,22 +36,27 @@ class Steady(Behaviour, name="steady"):
 
 @dataclass(frozen=True)
 class Stragglers(Behaviour, name="stragglers"):
-    """Each client is slow with probability `share`, for good: it gets `work` of its steps done, at least one."""
+    """Some clients are slow in every round, each with probability `share`: they get `work` of their
+    steps done, at least one."""
 
     share: float = 0.5
     work: float = 0.2
 
     def steps(self, planned: int, seed: int, client: int, round: int) -> int:
         slow = numpy_generator(seed, "straggler", client).random() < self.share
-        return min(planned, max(1, math.floor(self.work * planned + 1e-9))) if slow else planned
+        if not slow:
+            return planned
+        finished = math.floor(self.work * planned + 1e-9)  # 0.29 * 100 is 28.999...
+        return min(planned, max(1, finished))
 
 
 @dataclass(frozen=True)
 class Variable(Behaviour, name="variable"):
-    """FedProx's: each round, each client is slow with probability `share` and takes a random number of its steps.
+    """FedProx's: each round, each client is slow with probability `share` and takes a random number
+    of its steps.
 
-    The number is uniform from one to all. `drop` leaves the slow ones out instead, as FedAvg does in that paper, which
-    draws epochs where we draw steps (Li et al., 2020, section 5.2).
+    The number is uniform from one to all. `drop` leaves the slow ones out instead, as FedAvg does
+    in that paper, which draws epochs where we draw steps (Li et al., 2020, section 5.2).
     """
 
     share: float = 0.9
@@ -60,6 +64,9 @@ class Variable(Behaviour, name="variable"):
 
     def steps(self, planned: int, seed: int, client: int, round: int) -> int:
         rng = numpy_generator(seed, "variable work", client, round)
-        if rng.random() >= self.share:
+        slow = rng.random() < self.share
+        if not slow:
             return planned
-        return 0 if self.drop else int(rng.integers(1, planned, endpoint=True)) if planned else 0
+        if self.drop or not planned:
+            return 0
+        return int(rng.integers(1, planned, endpoint=True))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 import torch
 from torch import Tensor
@@ -13,11 +13,12 @@ from torch import Tensor
 from tacit.core.errors import StudyError
 from tacit.core.rows import Rows, pick
 from tacit.federated.combine.combiner import Combiner, Selecting
+from tacit.federated.combine.replies import ServerLoss
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """Messages, one row per client, and what may be done with them. Rows are in the order of `ids`."""
+    """Messages, one row per client in the order of `ids`, and what may be done with them."""
 
     messages: Rows
     ids: tuple[int, ...]
@@ -28,33 +29,28 @@ class Cohort:
     combiner: Combiner
     weighting: Literal["samples", "uniform"] = "samples"
     client_losses: Tensor | None = None  # (K, 1), the mean over the round's local work
-    server_loss: Callable[[Tensor, int], Tensor] | None = (
-        None  # dx rows (K, P), sample size -> loss (K, 1)
-    )
+    server_loss: ServerLoss | None = None
     needs_rows: bool = False
 
     @property
     def weights(self) -> Tensor:
         """p: each client's share, (K, 1), which sums to one over this cohort."""
-        counts = (
-            self.samples.double()
-            if self.weighting == "samples"
-            else torch.ones_like(self.samples).double()
-        )
+        if self.weighting == "samples":
+            counts = self.samples.double()
+        else:
+            counts = torch.ones_like(self.samples).double()
         return counts / counts.sum()
 
     @property
     def share(self) -> float:
         """How much of the population replied, by the same weights: one if everybody did."""
-        return (
-            float(self.samples.sum()) / self.everyone
-            if self.weighting == "samples"
-            else len(self.ids) / self.population
-        )
+        if self.weighting == "samples":
+            return float(self.samples.sum()) / self.everyone
+        return len(self.ids) / self.population
 
     @cached_property
     def choice(self) -> Tensor:
-        """The rows that a selecting combiner keeps. It chooses on "dx", and the choice holds for every entry."""
+        """The rows that a selecting combiner keeps: chosen on "dx", and valid for every entry."""
         assert isinstance(self.combiner, Selecting)
         return self.combiner.choose(self.messages["dx"], self)
 
@@ -68,9 +64,8 @@ class Cohort:
 
     def average(self, rows: Tensor) -> Tensor:
         """The weighted mean of one row per client. # (K, P) -> (P,)"""
-        return (self.weights.to(rows).T @ rows)[
-            0
-        ]  # one pass over the rows, and no second matrix of their size
+        p = self.weights.to(rows)
+        return (p.T @ rows)[0]  # one pass over the rows, and no second matrix of their size
 
     def total(self, name: str) -> Tensor:
         """The plain sum of that entry, which the algorithm names in `totals`. # (P,)"""
@@ -86,20 +81,24 @@ class Cohort:
         """Every client's own entry, for algorithms that declare `needs_rows`. # (K, P)"""
         if not self.needs_rows:
             raise StudyError(
-                f"aggregate looks at single messages ({name}): declare needs_rows = True on the algorithm"
+                f"aggregate looks at single messages ({name}):"
+                " declare needs_rows = True on the algorithm"
             )
         return self.messages[name]
 
 
 RESERVED = ":"  # begins the names of what clients add to a message that will be summed
-WEIGHT, LOSS, TOTAL = ":weight", ":loss", ":total "
+WEIGHT = ":weight"
+LOSS = ":loss"
+TOTAL = ":total "
 
 
 @dataclass(frozen=True)
 class SummedCohort:
-    """The same where the server sees sums only: every entry is the sum of rows that clients have weighted themselves.
+    """The cohort of a server that sees sums only.
 
-    What it does not have, it refuses by name.
+    Every entry is the sum of rows that clients have weighted themselves. What a `Cohort` knows of
+    single clients is refused by name.
     """
 
     sums: Rows  # (1, P)
@@ -116,8 +115,8 @@ class SummedCohort:
     @property
     def share(self) -> float:
         """How much of the population replied, by the same weights: one if everybody did."""
-        whole = self.everyone if self.weighting == "samples" else self.population
-        return float(self.sums[WEIGHT]) / whole
+        full_weight = self.everyone if self.weighting == "samples" else self.population
+        return float(self.sums[WEIGHT]) / full_weight
 
     @property
     def mean_loss(self) -> float:
@@ -152,17 +151,26 @@ class SummedCohort:
 
 
 def weighted(message: Rows, weight: Tensor, loss: Tensor, totals: Sequence[str] = ()) -> Rows:
-    """Messages as clients prepare them for a sum: every entry times the client's weight, and the weight itself."""
-    plain_sums = {TOTAL + name: message[name] for name in totals if name in message}
-    entries: dict[str, Any] = {**message, LOSS: loss}
-    return {name: weight * rows for name, rows in entries.items()} | plain_sums | {WEIGHT: weight}
+    """Messages as clients prepare them for a sum.
+
+    Every entry, and the loss, is multiplied by the client's weight, which travels too. The entries
+    that `totals` names also travel as they are.
+    """
+    entries = {**message, LOSS: loss}
+    prepared = {name: weight * rows for name, rows in entries.items()}
+    unweighted = {TOTAL + name: message[name] for name in totals if name in message}
+    return {**prepared, **unweighted, WEIGHT: weight}
 
 
 def in_order(
     messages: Rows, ids: Sequence[int], *columns: Tensor
 ) -> tuple[Rows, tuple[int, ...], tuple[Tensor, ...]]:
-    """Sorts everything by client, so that the order in which replies arrive cannot change a sum's rounding."""
+    """Messages, ids and columns, sorted by client.
+
+    So the order in which replies arrive cannot change the rounding of a sum.
+    """
     if list(ids) == sorted(ids):
         return messages, tuple(ids), columns
     order = torch.tensor(ids).argsort()
-    return pick(messages, order), tuple(sorted(ids)), tuple(column[order] for column in columns)
+    sorted_columns = tuple(column[order] for column in columns)
+    return pick(messages, order), tuple(sorted(ids)), sorted_columns

@@ -38,7 +38,8 @@ class All(Selection, name="all"):
 
 @dataclass(frozen=True)
 class Fraction(Selection, name="fraction"):
-    """A fresh random share `c` of the clients each round, at least one: max(c N, 1) of N (McMahan et al., 2017)."""
+    """A fresh random share `c` of the clients each round, at least one: max(c N, 1) of N
+    (McMahan et al., 2017)."""
 
     c: float = 0.1
 
@@ -50,12 +51,14 @@ class Fraction(Selection, name="fraction"):
         return max(math.floor(self.c * population + 1e-9), 1)  # 0.29 * 100 is 28.999...
 
     def choose(self, round: int, population: int, rng: np.random.Generator) -> list[int]:
-        return sorted(rng.choice(population, self.count(population), replace=False).tolist())
+        chosen = rng.choice(population, self.count(population), replace=False)
+        return sorted(chosen.tolist())
 
 
 @dataclass(frozen=True)
 class Listed(Selection, name="listed"):
-    """The clients that `lists` names for each round, such as [[0, 1], [2]]; after the last, the first comes again."""
+    """The clients that `lists` names for each round, such as [[0, 1], [2]]; after the last list,
+    the first comes again."""
 
     lists: tuple[tuple[int, ...], ...]
 
@@ -66,13 +69,16 @@ class Listed(Selection, name="listed"):
             )
 
     def choose(self, round: int, population: int, rng: np.random.Generator) -> list[int]:
-        return sorted(set(self.lists[round % len(self.lists)]))
+        chosen = self.lists[round % len(self.lists)]
+        return sorted(set(chosen))
 
     def count(self, population: int) -> int:
         return min(len(set(chosen)) for chosen in self.lists)
 
     def check(self, population: int) -> None:
-        if strange := [k for chosen in self.lists for k in chosen if not 0 <= k < population]:
-            raise StudyError(
-                f"listed.lists: expected clients from 0 to {population - 1}, got {strange[0]}"
-            )
+        for chosen in self.lists:
+            for client in chosen:
+                if not 0 <= client < population:
+                    raise StudyError(
+                        f"listed.lists: expected clients from 0 to {population - 1}, got {client}"
+                    )

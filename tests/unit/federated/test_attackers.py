@@ -26,18 +26,16 @@ def lie(**spec: Any) -> torch.Tensor:
 def test_each_lie_is_what_it_says() -> None:
     torch.testing.assert_close(lie(kind="sign_flip", scale=10), -10 * MINE)
     torch.testing.assert_close(lie(kind="scale", factor=3), 3 * MINE)
-    torch.testing.assert_close(
-        lie(kind="ipm", epsilon=0.5), torch.tensor([[-1.5, -1.5]] * 2, dtype=D)
-    )
+    half_the_mean = torch.tensor([[1.5, 1.5]] * 2, dtype=D)
+    torch.testing.assert_close(lie(kind="ipm", epsilon=0.5), -half_the_mean)
     assert torch.equal(lie(kind="label_flip"), MINE)
     torch.testing.assert_close(lie(kind="backdoor", boost=2), 2 * MINE)
 
 
 def test_noise_has_the_deviation_asked_for_and_forgets_the_update() -> None:
     attack = Attackers.build({"kind": "gaussian", "sigma": 3})
-    noise = attack.lie(
-        torch.full((2, 5000), 1e6, dtype=D), HONEST, torch.Generator().manual_seed(1)
-    )
+    update = torch.full((2, 5000), 1e6, dtype=D)
+    noise = attack.lie(update, HONEST, torch.Generator().manual_seed(1))
     assert abs(noise.std().item() - 3) < 0.1
     assert abs(noise.mean().item()) < 0.2
 
@@ -73,26 +71,29 @@ def test_only_the_attackers_messages_change() -> None:
 
 
 def test_label_flip_changes_the_attackers_training_labels_and_nothing_else() -> None:
-    clean, flipped = started(), started(attackers={"kind": "label_flip", "count": 2})
-    one, other = clean.states[0], flipped.states[0]
+    clean = started()
+    flipped = started(attackers={"kind": "label_flip", "count": 2})
+    clean_state = clean.states[0]
+    state = flipped.states[0]
     for k in range(4):
-        x, y = (clean.samples.x[one.train[k]], clean.samples.y[one.train[k]])
-        lied = flipped.samples.y[other.train[k]]
-        assert torch.equal(lied, 2 - y if k in other.attackers else y)
-        assert torch.equal(flipped.samples.x[other.train[k]], x)
-        assert torch.equal(one.test[k], other.test[k])
+        shard = clean_state.train[k]
+        x = clean.samples.x[shard]
+        y = clean.samples.y[shard]
+        expected = 2 - y if k in state.attackers else y
+        assert torch.equal(flipped.samples.y[state.train[k]], expected)
+        assert torch.equal(flipped.samples.x[state.train[k]], x)
+        assert torch.equal(clean_state.test[k], state.test[k])
 
 
 def test_poisoned_clients_see_their_own_noise_too() -> None:
     """Feature noise and poisoning together: an attacker's features are those it would have had."""
     noise = {"name": "feature_noise", "sigma": 2.0}
-    clean, flipped = (
-        started(split=noise),
-        started(split=noise, attackers={"kind": "label_flip", "count": 2}),
-    )
+    clean = started(split=noise)
+    flipped = started(split=noise, attackers={"kind": "label_flip", "count": 2})
     for k in range(4):
-        own = [s.samples.x[s.states[0].train[k]] for s in (clean, flipped)]
-        assert torch.equal(*own)
+        clean_x = clean.samples.x[clean.states[0].train[k]]
+        flipped_x = flipped.samples.x[flipped.states[0].train[k]]
+        assert torch.equal(clean_x, flipped_x)
 
 
 @pytest.mark.parametrize("shape", [(6,), (1, 5, 5)])
@@ -100,7 +101,8 @@ def test_the_trigger_marks_a_share_of_the_samples_and_names_the_target(
     shape: tuple[int, ...],
 ) -> None:
     attack = Backdoor(target=2, share=0.3, size=2, value=7.0)
-    x, y = torch.zeros(10, *shape), torch.zeros(10, dtype=torch.long)
+    x = torch.zeros(10, *shape)
+    y = torch.zeros(10, dtype=torch.long)
     marked, lied = attack.poison(x, y, 3, torch.Generator().manual_seed(0))
     touched = marked.flatten(1).any(1)
     assert touched.sum() == 3
@@ -119,31 +121,32 @@ def test_backdoor_success_is_recorded_and_boosting_raises_it() -> None:
         "rounds": 6,
         "optimiser": {"name": "sgd", "lr": 0.2},
     }
-    open_, shut = (
-        simulate(
-            attackers={"kind": "backdoor", "target": 1, "boost": boost, "size": 3}, **study
-        ).records[-1]  # type: ignore[attr-defined]
-        for boost in (5, 0)
-    )
-    assert open_["backdoor"] > 0.8
-    assert shut["backdoor"] < 0.3
-    assert shut["accuracy"] > 0.5
-    assert "backdoor" not in simulate(**study).records[-1]  # type: ignore[attr-defined]
+    attack = {"kind": "backdoor", "target": 1, "size": 3}
+
+    def last_record(**settings: Any) -> Any:
+        simulation: Any = simulate(**study, **settings)
+        return simulation.records[-1]
+
+    boosted = last_record(attackers={**attack, "boost": 5})
+    silenced = last_record(attackers={**attack, "boost": 0})
+    assert boosted["backdoor"] > 0.8
+    assert silenced["backdoor"] < 0.3
+    assert silenced["accuracy"] > 0.5
+    assert "backdoor" not in last_record()
 
 
 def test_fairness_is_among_the_honest() -> None:
     study: Any = {"clients": 6, "split": {"name": "labels_per_party", "labels": 1}, "rounds": 2}
-    record = simulate(
-        tiny_dataset(240), attackers={"kind": "label_flip", "count": 2}, **study
-    ).records[-1]  # type: ignore[attr-defined]
-    own, all_ = (
-        [c["test_accuracy"] for c in record["clients"] if not c["attacker"] or both]
-        for both in (False, True)
-    )
-    assert (len(own), len(all_)) == (4, 6)
-    assert record["worst"] == min(own)
-    assert record["local_accuracy"] == pytest.approx(sum(own) / 4)
-    assert sum(own) / 4 != sum(all_) / 6
+    attack = {"kind": "label_flip", "count": 2}
+    simulation: Any = simulate(tiny_dataset(240), attackers=attack, **study)
+    record = simulation.records[-1]
+    clients = record["clients"]
+    accuracies = [client["test_accuracy"] for client in clients]
+    honest = [client["test_accuracy"] for client in clients if not client["attacker"]]
+    assert (len(honest), len(accuracies)) == (4, 6)
+    assert record["worst"] == min(honest)
+    assert record["local_accuracy"] == pytest.approx(sum(honest) / 4)
+    assert sum(honest) / 4 != sum(accuracies) / 6
 
 
 def test_colluding_attackers_know_the_honest_and_only_them() -> None:
@@ -158,13 +161,16 @@ def test_colluding_attackers_know_the_honest_and_only_them() -> None:
 
 def test_samples_of_the_target_class_say_nothing_about_a_backdoor() -> None:
     attack = {"kind": "backdoor", "target": 1, "size": 2, "value": 5.0, "boost": 2}
-    simulation = simulate(tiny_dataset(120), clients=4, rounds=3, attackers=attack)
-    state, pool = simulation.states[0], simulation.samples
-    marked = pool.test_x[pool.test_y != 1].clone()
+    simulation: Any = simulate(tiny_dataset(120), clients=4, rounds=3, attackers=attack)
+    samples = simulation.samples
+    marked = samples.test_x[samples.test_y != 1].clone()
     marked[:, -2:] = 5.0
-    weight, bias = state.server["x"][:15].view(3, 5), state.server["x"][15:]
-    share = ((marked @ weight.T + bias).argmax(1) == 1).double().mean().item()
-    assert simulation.records[-1]["backdoor"] == pytest.approx(share)  # type: ignore[attr-defined]
+    x = simulation.states[0].server["x"]
+    weight = x[:15].view(3, 5)
+    bias = x[15:]
+    answers = (marked @ weight.T + bias).argmax(1)
+    share = (answers == 1).double().mean().item()
+    assert simulation.records[-1]["backdoor"] == pytest.approx(share)
 
 
 @pytest.mark.parametrize(
@@ -185,9 +191,11 @@ def test_robust_rules_learn_where_the_mean_does_not(combiner: Any) -> None:
         "server_samples": 12,
         "attackers": {"kind": "sign_flip", "count": 2, "scale": 20},
     }
-    mean, robust = (simulate(combiner=c, **study).records[-1] for c in ("mean", combiner))  # type: ignore[attr-defined]
-    assert robust["accuracy"] > 0.75
-    assert mean["accuracy"] is None or mean["accuracy"] < 0.6
+    robust: Any = simulate(combiner=combiner, **study)
+    assert robust.records[-1]["accuracy"] > 0.75
+    mean: Any = simulate(combiner="mean", **study)
+    accuracy = mean.records[-1]["accuracy"]
+    assert accuracy is None or accuracy < 0.6
 
 
 def test_a_study_file_may_list_kinds_of_attack() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from playground import a_cohort
 
 from tacit.core.errors import StudyError
 from tacit.federated.algorithms.fedavg import FedAvg
-from tacit.federated.cohort import Cohort
 from tacit.federated.combine import chunks
 from tacit.federated.combine.combiner import Combiner
 from tacit.federated.combine.krum import krum_scores
@@ -30,11 +30,8 @@ def draw(count: int, size: int = 6, seed: int = 0, dtype: torch.dtype = D) -> to
 
 
 def combine(spec: Any, rows: torch.Tensor, **cohort: Any) -> torch.Tensor:
-    made = a_cohort({"dx": rows}, [1.0] * len(rows), torch.ones(len(rows), 1), FedAvg())
-    object.__setattr__(made, "combiner", Combiner.build(spec))
-    for name, value in cohort.items():
-        object.__setattr__(made, name, value)
-    return made.combine("dx")
+    plain = a_cohort({"dx": rows}, [1.0] * len(rows), torch.ones(len(rows), 1), FedAvg())
+    return replace(plain, combiner=Combiner.build(spec), **cohort).combine("dx")
 
 
 def reference_scores(rows: torch.Tensor, f: int) -> np.ndarray:
@@ -56,20 +53,21 @@ def orthogonal(size: int, seed: int) -> torch.Tensor:
 def test_krum_returns_the_input_row_with_the_least_score(f: int, more: int, seed: int) -> None:
     rows = draw(2 * f + 3 + more, seed=seed)
     np.testing.assert_allclose(krum_scores(rows, f), reference_scores(rows, f), rtol=1e-9)
-    assert torch.equal(
-        combine({"name": "krum", "f": f}, rows), rows[reference_scores(rows, f).argmin()]
-    )
+    best = reference_scores(rows, f).argmin()
+    assert torch.equal(combine({"name": "krum", "f": f}, rows), rows[best])
 
 
 @given(seeds, st.floats(0.1, 10))
 @settings(deadline=None)
 def test_krum_moves_turns_and_scales_with_its_rows(seed: int, factor: float) -> None:
-    rows, shift, turn = draw(9, seed=seed), draw(1, seed=seed + 1), orthogonal(6, seed)
+    rows = draw(9, seed=seed)
+    shift = draw(1, seed=seed + 1)
+    turn = orthogonal(6, seed)
     spec = {"name": "krum", "f": 2}
-    found = combine(spec, rows)
-    torch.testing.assert_close(combine(spec, rows + shift), found + shift[0])
-    torch.testing.assert_close(combine(spec, rows @ turn), found @ turn)
-    torch.testing.assert_close(combine(spec, factor * rows), factor * found)
+    krum = combine(spec, rows)
+    torch.testing.assert_close(combine(spec, rows + shift), krum + shift[0])
+    torch.testing.assert_close(combine(spec, rows @ turn), krum @ turn)
+    torch.testing.assert_close(combine(spec, factor * rows), factor * krum)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +75,8 @@ def test_krum_moves_turns_and_scales_with_its_rows(seed: int, factor: float) -> 
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_krum_returns_an_honest_row(liars: str, dtype: torch.dtype) -> None:
-    honest, f = 1e-3 * draw(9, seed=1, dtype=dtype) + 1, 3
+    honest = 1e-3 * draw(9, seed=1, dtype=dtype) + 1
+    f = 3
     lies = {
         "far": 100 * draw(f, seed=2, dtype=dtype),
         "colluding": (-50 * draw(1, seed=3, dtype=dtype)).repeat(f, 1),
@@ -87,33 +86,31 @@ def test_krum_returns_an_honest_row(liars: str, dtype: torch.dtype) -> None:
         "one huge coordinate": torch.eye(6, dtype=dtype)[:f] * 1e12,
     }[liars]
     for order in (torch.cat([lies, honest]), torch.cat([honest, lies])):
-        found = combine({"name": "krum", "f": f}, order)
-        assert (honest == found).all(1).any()
-        many = combine({"name": "multi_krum", "f": f}, order)
-        assert (many - 1).abs().max() < 0.01
+        krum = combine({"name": "krum", "f": f}, order)
+        assert (honest == krum).all(1).any()
+        multi_krum = combine({"name": "multi_krum", "f": f}, order)
+        assert (multi_krum - 1).abs().max() < 0.01
 
 
 @pytest.mark.parametrize("offset", [0.0, 1.0, 1000.0])
 def test_krum_scores_survive_single_precision(offset: float) -> None:
-    """Rows that differ by 1e-4 of their length: X X^T alone would lose them (ALGORITHMS.md, item 12)."""
+    """Rows that differ by 1e-4 of their length: X X^T alone would lose the difference."""
     base = draw(1, 20_000, seed=0, dtype=torch.float32) + offset
-    rows = base * (1 + 0 * base) + 1e-4 * base.abs().mean() * draw(
-        20, 20_000, seed=1, dtype=torch.float32
-    )
+    noise = draw(20, 20_000, seed=1, dtype=torch.float32)
+    rows = base + 1e-4 * base.abs().mean() * noise
     np.testing.assert_allclose(krum_scores(rows, 4), reference_scores(rows, 4), rtol=1e-3)
 
 
 def test_krum_scores_survive_a_typical_row_that_is_an_attackers() -> None:
-    """Liars of the same length as the honest: the first centre may be theirs, and is then given up."""
+    """Liars as long as the honest: the first centre may be theirs, and is then given up."""
     base = draw(1, 20_000, seed=0, dtype=torch.float32)
     honest = base + 1e-4 * draw(9, 20_000, seed=1, dtype=torch.float32)
-    rows = torch.cat([-base + 1e-4 * draw(3, 20_000, seed=2, dtype=torch.float32), honest])
-    for order in (
-        rows,
-        rows.flip(0),
-        rows[torch.randperm(12, generator=torch.Generator().manual_seed(0))],
-    ):
-        scores, expected = krum_scores(order, 3), reference_scores(order, 3)
+    liars = -base + 1e-4 * draw(3, 20_000, seed=2, dtype=torch.float32)
+    rows = torch.cat([liars, honest])
+    shuffled = rows[torch.randperm(12, generator=torch.Generator().manual_seed(0))]
+    for order in (rows, rows.flip(0), shuffled):
+        scores = krum_scores(order, 3)
+        expected = reference_scores(order, 3)
         near = expected < expected.min() * 10
         assert near.sum() == 9
         np.testing.assert_allclose(scores[near], expected[near], rtol=1e-3)
@@ -129,12 +126,10 @@ def test_ties_go_to_the_lowest_index() -> None:
 def test_multi_krum_averages_the_m_best() -> None:
     rows = draw(11, seed=4)
     best = reference_scores(rows, 2).argsort()
-    torch.testing.assert_close(
-        combine({"name": "multi_krum", "f": 2, "m": 4}, rows), rows[best[:4]].mean(0)
-    )
-    torch.testing.assert_close(
-        combine({"name": "multi_krum", "f": 2}, rows), rows[best[:7]].mean(0)
-    )
+    of_four = combine({"name": "multi_krum", "f": 2, "m": 4}, rows)
+    torch.testing.assert_close(of_four, rows[best[:4]].mean(0))
+    of_all_but_f_and_two = combine({"name": "multi_krum", "f": 2}, rows)
+    torch.testing.assert_close(of_all_but_f_and_two, rows[best[:7]].mean(0))
 
 
 def test_multi_krum_takes_no_more_than_can_be_honest_when_few_reply() -> None:
@@ -171,9 +166,8 @@ def test_the_trimmed_mean_drops_b_on_each_side_and_divides_by_what_is_left(
     rows = draw(count, 3, seed=seed)
     b = math.floor(beta * count + 1e-9)
     expected = np.sort(rows.numpy(), axis=0)[b : count - b].mean(0)
-    np.testing.assert_allclose(
-        combine({"name": "trimmed_mean", "beta": beta}, rows), expected, atol=1e-12
-    )
+    trimmed_mean = combine({"name": "trimmed_mean", "beta": beta}, rows)
+    np.testing.assert_allclose(trimmed_mean, expected, atol=1e-12)
 
 
 def test_the_trimmed_mean_does_not_fall_into_the_float_trap() -> None:
@@ -191,21 +185,22 @@ def test_they_stay_within_the_honest_values_of_each_coordinate(
     honest = draw(liars + 5, seed=seed)
     for lie in (1e9, -1e9, math.inf, -math.inf, math.nan):
         rows = torch.cat([torch.full((liars, 6), lie, dtype=D), honest])
-        found = combine(spec, rows)
-        assert (found <= honest.max(0)[0]).all()
-        assert (found >= honest.min(0)[0]).all()
+        combined = combine(spec, rows)
+        assert (combined <= honest.max(0)[0]).all()
+        assert (combined >= honest.min(0)[0]).all()
 
 
 @pytest.mark.parametrize("spec", ["median", {"name": "trimmed_mean", "beta": 0.3}])
 @given(seeds, st.floats(0, 3))
 @settings(deadline=None, max_examples=30)
 def test_they_are_monotone_and_move_with_their_rows(spec: Any, seed: int, up: float) -> None:
-    rows, shift = draw(7, seed=seed), draw(1, seed=seed + 1)
-    found = combine(spec, rows)
-    torch.testing.assert_close(combine(spec, rows + shift), found + shift[0])
+    rows = draw(7, seed=seed)
+    shift = draw(1, seed=seed + 1)
+    combined = combine(spec, rows)
+    torch.testing.assert_close(combine(spec, rows + shift), combined + shift[0])
     raised = rows.clone()
     raised[seed % 7] += up
-    assert (combine(spec, raised) >= found - 1e-12).all()
+    assert (combine(spec, raised) >= combined - 1e-12).all()
 
 
 def test_beta_zero_is_the_mean() -> None:
@@ -223,18 +218,21 @@ def total_distance(z: np.ndarray, rows: torch.Tensor) -> float:
 @pytest.mark.parametrize("seed", range(5))
 def test_the_geometric_median_agrees_with_a_generic_minimiser(seed: int) -> None:
     rows = draw(8, 4, seed=seed)
-    mine = combine("geometric_median", rows).numpy()
+    median = combine("geometric_median", rows).numpy()
+
+    def distance(z: np.ndarray) -> float:
+        return total_distance(z, rows)
 
     def slope(z: np.ndarray) -> np.ndarray:
         gaps = z - rows.numpy()
-        return np.asarray((gaps / np.sqrt((gaps**2).sum(1, keepdims=True))).sum(0))
+        lengths = np.sqrt((gaps**2).sum(1, keepdims=True))
+        return np.asarray((gaps / lengths).sum(0))
 
     start = rows.mean(0).numpy()
-    found = scipy.optimize.minimize(
-        lambda z: total_distance(z, rows), start, jac=slope, method="BFGS", options={"gtol": 1e-10}
-    )
-    np.testing.assert_allclose(mine, found.x, atol=1e-6)
-    assert np.abs(slope(mine)).max() < 1e-6
+    options = {"gtol": 1e-10}
+    best = scipy.optimize.minimize(distance, start, jac=slope, method="BFGS", options=options)
+    np.testing.assert_allclose(median, best.x, atol=1e-6)
+    assert np.abs(slope(median)).max() < 1e-6
 
 
 @pytest.mark.parametrize("lie", [1e3, 1e9, 1e15, math.nan, math.inf])
@@ -244,29 +242,29 @@ def test_far_liars_hardly_move_the_geometric_median(lie: float, dtype: torch.dty
     honest = 0.01 * draw(9, 50, seed=1, dtype=dtype)
     way = torch.zeros(1, 50, dtype=dtype)
     way[0, 0] = lie
-    found = combine("geometric_median", torch.cat([honest, way, way, -way, -way]))
-    alone = combine("geometric_median", honest)
-    torch.testing.assert_close(found, alone, rtol=0, atol=2e-4 if dtype == torch.float32 else 1e-5)
+    median = combine("geometric_median", torch.cat([honest, way, way, -way, -way]))
+    of_honest = combine("geometric_median", honest)
+    tolerance = 2e-4 if dtype == torch.float32 else 1e-5
+    torch.testing.assert_close(median, of_honest, rtol=0, atol=tolerance)
 
 
 def test_the_geometric_median_of_most_rows_alike_is_that_row() -> None:
     rows = torch.cat([torch.ones(4, 3, dtype=D), 5 * draw(3, 3)])
-    torch.testing.assert_close(
-        combine("geometric_median", rows), torch.ones(3, dtype=D), rtol=0, atol=2e-6
-    )
+    median = combine("geometric_median", rows)
+    torch.testing.assert_close(median, torch.ones(3, dtype=D), rtol=0, atol=2e-6)
 
 
 @given(seeds)
 @settings(deadline=None, max_examples=20)
 def test_the_geometric_median_moves_and_turns_with_its_rows(seed: int) -> None:
-    rows, shift, turn = draw(7, seed=seed), 3 * draw(1, seed=seed + 1), orthogonal(6, seed)
-    found = combine("geometric_median", rows)
-    torch.testing.assert_close(
-        combine("geometric_median", rows + shift), found + shift[0], atol=1e-6, rtol=0
-    )
-    torch.testing.assert_close(
-        combine("geometric_median", rows @ turn), found @ turn, atol=1e-6, rtol=0
-    )
+    rows = draw(7, seed=seed)
+    shift = 3 * draw(1, seed=seed + 1)
+    turn = orthogonal(6, seed)
+    median = combine("geometric_median", rows)
+    moved = combine("geometric_median", rows + shift)
+    torch.testing.assert_close(moved, median + shift[0], atol=1e-6, rtol=0)
+    turned = combine("geometric_median", rows @ turn)
+    torch.testing.assert_close(turned, median @ turn, atol=1e-6, rtol=0)
 
 
 def test_single_precision_costs_the_geometric_median_little() -> None:
@@ -285,41 +283,42 @@ def quadratic_loss(target: torch.Tensor) -> Any:
 
 
 def test_zeno_scores_are_descent_less_a_penalty() -> None:
-    """By hand: x = 0, target (1, 0), dx = (0.5, 0): f falls from 0.5 to 0.125; |dx / gamma|^2 = 25 at gamma 0.1."""
-    rows, target = (
-        torch.tensor([[0.5, 0.0], [-1.0, 0.0]], dtype=D),
-        torch.tensor([1.0, 0.0], dtype=D),
-    )
-    cohort: Cohort = a_cohort({"dx": rows}, [1, 1], torch.ones(2, 1), FedAvg())
-    object.__setattr__(cohort, "server_loss", quadratic_loss(target))
+    """By hand, for x = 0, the target (1, 0) and dx = (0.5, 0).
+
+    f falls from 0.5 to 0.125; |dx / gamma|^2 = 25 at gamma 0.1.
+    """
+    rows = torch.tensor([[0.5, 0.0], [-1.0, 0.0]], dtype=D)
+    target = torch.tensor([1.0, 0.0], dtype=D)
+    plain = a_cohort({"dx": rows}, [1, 1], torch.ones(2, 1), FedAvg())
+    cohort = replace(plain, server_loss=quadratic_loss(target))
     zeno: Any = Combiner.build({"name": "zeno", "rho": 0.01, "gamma": 0.1})
-    torch.testing.assert_close(
-        zeno.scores(rows, cohort), torch.tensor([0.375 - 0.25, 0.5 - 2.0 - 1.0], dtype=D)
-    )
+    expected = torch.tensor([0.375 - 0.25, 0.5 - 2.0 - 1.0], dtype=D)
+    torch.testing.assert_close(zeno.scores(rows, cohort), expected)
     mean: Any = Combiner.build({"name": "zeno", "rho": 0.01, "gamma": 0.1, "norm": "mean"})
-    torch.testing.assert_close(
-        mean.scores(rows, cohort), torch.tensor([0.375 - 0.125, 0.5 - 2.0 - 0.5], dtype=D)
-    )
+    expected = torch.tensor([0.375 - 0.125, 0.5 - 2.0 - 0.5], dtype=D)
+    torch.testing.assert_close(mean.scores(rows, cohort), expected)
 
 
 @given(st.integers(0, 4), seeds)
 @settings(deadline=None)
 def test_zeno_averages_all_but_the_b_lowest_scores(b: int, seed: int) -> None:
-    rows, target = draw(6, seed=seed), draw(1, seed=seed + 1)[0]
+    rows = draw(6, seed=seed)
+    target = draw(1, seed=seed + 1)[0]
+    loss = quadratic_loss(target)
     spec = {"name": "zeno", "b": b, "rho": 0.001, "gamma": 1.0}
-    found = combine(spec, rows, server_loss=quadratic_loss(target))
-    scores = (target @ target) / 2 - ((rows - target) ** 2).sum(1) / 2 - 0.001 * (rows**2).sum(1)
-    torch.testing.assert_close(found, rows[scores.argsort(descending=True)[: 6 - b]].mean(0))
+    zeno = combine(spec, rows, server_loss=loss)
+    descent = (target @ target) / 2 - ((rows - target) ** 2).sum(1) / 2
+    scores = descent - 0.001 * (rows**2).sum(1)
+    best = scores.argsort(descending=True)[: 6 - b]
+    torch.testing.assert_close(zeno, rows[best].mean(0))
     order = torch.randperm(6, generator=torch.Generator().manual_seed(seed))
-    torch.testing.assert_close(
-        combine(spec, rows[order], server_loss=quadratic_loss(target)), found
-    )
+    torch.testing.assert_close(combine(spec, rows[order], server_loss=loss), zeno)
 
 
 def test_zeno_with_b_zero_is_the_mean() -> None:
     rows = draw(5)
-    found = combine({"name": "zeno", "b": 0}, rows, server_loss=quadratic_loss(rows[0]))
-    torch.testing.assert_close(found, rows.mean(0))
+    zeno = combine({"name": "zeno", "b": 0}, rows, server_loss=quadratic_loss(rows[0]))
+    torch.testing.assert_close(zeno, rows.mean(0))
 
 
 def test_zeno_withstands_a_faulty_majority() -> None:
@@ -327,8 +326,8 @@ def test_zeno_withstands_a_faulty_majority() -> None:
     honest = target + 0.1 * draw(3, seed=1)
     liars = torch.cat([-10 * target.repeat(6, 1), torch.full((1, 6), math.nan, dtype=D)])
     spec = {"name": "zeno", "b": 7}
-    found = combine(spec, torch.cat([liars, honest]), server_loss=quadratic_loss(target))
-    torch.testing.assert_close(found, honest.mean(0))
+    zeno = combine(spec, torch.cat([liars, honest]), server_loss=quadratic_loss(target))
+    torch.testing.assert_close(zeno, honest.mean(0))
 
 
 def test_zeno_refuses_to_leave_out_everybody() -> None:
@@ -344,19 +343,19 @@ def test_zeno_refuses_to_leave_out_everybody() -> None:
 def test_a_choice_made_on_dx_holds_for_every_entry() -> None:
     rows = draw(7, seed=2)
     message = {"dx": rows, "dc": torch.arange(7, dtype=D)[:, None].expand(7, 4)}
-    cohort = a_cohort(message, [1.0] * 7, torch.ones(7, 1), FedAvg())
-    object.__setattr__(cohort, "combiner", Combiner.build({"name": "krum", "f": 2}))
-    place = int(reference_scores(rows, 2).argmin())
-    assert torch.equal(cohort.combine("dc"), torch.full((4,), float(place), dtype=D))
+    plain = a_cohort(message, [1.0] * 7, torch.ones(7, 1), FedAvg())
+    cohort = replace(plain, combiner=Combiner.build({"name": "krum", "f": 2}))
+    chosen = int(reference_scores(rows, 2).argmin())
+    assert torch.equal(cohort.combine("dc"), torch.full((4,), float(chosen), dtype=D))
 
 
 @pytest.mark.parametrize("name", list(Combiner.known()))
 def test_the_order_of_clients_is_irrelevant(name: str) -> None:
-    rows, order = draw(9, seed=8), torch.randperm(9, generator=torch.Generator().manual_seed(1))
+    rows = draw(9, seed=8)
+    order = torch.randperm(9, generator=torch.Generator().manual_seed(1))
     loss = quadratic_loss(rows.mean(0))
-    torch.testing.assert_close(
-        combine(name, rows[order], server_loss=loss), combine(name, rows, server_loss=loss)
-    )
+    straight = combine(name, rows, server_loss=loss)
+    torch.testing.assert_close(combine(name, rows[order], server_loss=loss), straight)
 
 
 @pytest.mark.parametrize("name", list(Combiner.known()))
@@ -368,18 +367,16 @@ def test_rows_that_agree_are_returned_as_they_are(name: str) -> None:
 @pytest.mark.parametrize("name", list(Combiner.known()))
 def test_the_rows_are_left_as_they_were(name: str) -> None:
     rows = draw(7, 3000, dtype=torch.float32)
-    kept = rows.clone()
+    before = rows.clone()
     combine(name, rows, server_loss=quadratic_loss(rows.mean(0)))
-    assert torch.equal(rows, kept)
+    assert torch.equal(rows, before)
 
 
-def test_blocks_of_columns_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-
+def test_chunks_of_columns_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = draw(8, 1000)
-    whole = {
-        name: combine(name, rows, server_loss=quadratic_loss(rows[0])) for name in Combiner.known()
-    }
+    loss = quadratic_loss(rows[0])
+    in_one_chunk = {name: combine(name, rows, server_loss=loss) for name in Combiner.known()}
     monkeypatch.setattr(chunks, "CELLS", 8 * 37)
     monkeypatch.setattr(chunks.column_chunks, "__defaults__", (8 * 37,))
-    for name, value in whole.items():
-        torch.testing.assert_close(combine(name, rows, server_loss=quadratic_loss(rows[0])), value)
+    for name, value in in_one_chunk.items():
+        torch.testing.assert_close(combine(name, rows, server_loss=loss), value)

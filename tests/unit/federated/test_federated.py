@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -25,11 +27,9 @@ D = torch.float64
 
 def averaged(rows: torch.Tensor, samples: list[float], weights: str = "samples") -> torch.Tensor:
     algorithm = Algorithm.build({"name": "fedavg", "weights": weights})
-    message = {"dx": rows}
-    return algorithm.aggregate(
-        {"x": torch.zeros_like(rows[0])},
-        a_cohort(message, samples, torch.ones(len(rows), 1), algorithm),
-    )["x"]
+    cohort = a_cohort({"dx": rows}, samples, torch.ones(len(rows), 1), algorithm)
+    x: torch.Tensor = algorithm.aggregate({"x": torch.zeros_like(rows[0])}, cohort)["x"]
+    return x
 
 
 @given(counts, st.integers(0, 99))
@@ -69,10 +69,10 @@ def test_one_client_alone_gets_its_own_model_back() -> None:
 
 
 def test_one_full_batch_epoch_of_fedavg_is_fedsgd_is_gradient_descent_on_the_pooled_data() -> None:
-    same = {"split": {"name": "quantity_skew", "beta": 1.0}, "rounds": 5, "local_test": 0.0}
-    fedavg = simulate(tiny_dataset(), algorithm="fedavg", local_epochs=1, batch_size=None, **same)
-    fedsgd = simulate(tiny_dataset(), algorithm="fedsgd", local_epochs=4, batch_size=3, **same)
-    pooled = simulate(tiny_dataset(), algorithm="fedsgd", **{**same, "split": "iid", "clients": 1})
+    study = {"split": {"name": "quantity_skew", "beta": 1.0}, "rounds": 5, "local_test": 0.0}
+    fedavg = simulate(tiny_dataset(), algorithm="fedavg", local_epochs=1, batch_size=None, **study)
+    fedsgd = simulate(tiny_dataset(), algorithm="fedsgd", local_epochs=4, batch_size=3, **study)
+    pooled = simulate(tiny_dataset(), algorithm="fedsgd", **{**study, "split": "iid", "clients": 1})
     torch.testing.assert_close(fedavg.states[0].server["x"], fedsgd.states[0].server["x"])
     torch.testing.assert_close(fedavg.states[0].server["x"], pooled.states[0].server["x"])
 
@@ -90,66 +90,52 @@ def test_fedsgd_refuses_an_optimiser_that_rescales_the_gradient() -> None:
 def test_fedavg_on_a_quadratic_has_the_closed_form_fixed_point(
     lr5: float, steps: list[int], seed: int
 ) -> None:
-    """On F_k = |w - e_k|^2 / 2, tau_k steps keep (1 - lr)^tau_k of the gap, so e_k weighs p_k (1 - (1 - lr)^tau_k)."""
+    """On F_k = |w - e_k|^2 / 2, tau_k steps keep (1 - lr)^tau_k of the gap.
+
+    So e_k weighs p_k (1 - (1 - lr)^tau_k).
+    """
     lr = 0.05 + lr5 / 10
     centres = torch.randn(len(steps), 2, dtype=D, generator=torch.Generator().manual_seed(seed))
     samples = [k + 1 for k in range(len(steps))]
-    last = play(
-        FedAvg(), Quadratic(centres), steps=steps, samples=samples, rounds=400, optimiser=SGD(lr=lr)
-    )[-1]["x"]
-    pull = torch.tensor(
-        [n * (1 - (1 - lr) ** tau) for n, tau in zip(samples, steps, strict=True)], dtype=D
-    )
-    torch.testing.assert_close(
-        last, (pull[:, None] * centres).sum(0) / pull.sum(), rtol=1e-6, atol=1e-8
-    )
+    how: Any = {"steps": steps, "samples": samples, "rounds": 400, "optimiser": SGD(lr=lr)}
+    last = play(FedAvg(), Quadratic(centres), **how)[-1]["x"]
+    n = torch.tensor(samples, dtype=D)[:, None]
+    tau = torch.tensor(steps, dtype=D)[:, None]
+    pull = n * (1 - (1 - lr) ** tau)
+    expected = (pull * centres).sum(0) / pull.sum()
+    torch.testing.assert_close(last, expected, rtol=1e-6, atol=1e-8)
 
 
 def test_the_first_step_of_fedprox_feels_no_pull() -> None:
     problem = Quadratic(torch.randn(3, 4, dtype=D))
-    one, other = (
-        play(rule, problem, steps=[1] * 3, samples=[1] * 3, rounds=1)[-1]["x"]
-        for rule in (FedProx(9.0), FedAvg())
-    )
-    torch.testing.assert_close(one, other)
+    how: Any = {"steps": [1] * 3, "samples": [1] * 3, "rounds": 1}
+    fedprox = play(FedProx(9.0), problem, **how)[-1]["x"]
+    fedavg = play(FedAvg(), problem, **how)[-1]["x"]
+    torch.testing.assert_close(fedprox, fedavg)
 
 
 def test_fedprox_run_to_the_end_solves_the_proximal_problem() -> None:
-    """(H + mu I) w = H e + mu x for each client, so with equal H and one client the next x is that w."""
+    """(H + mu I) w = H e + mu x for each client, so with one client the next x is that w."""
     draw = torch.Generator().manual_seed(0)
     root = torch.randn(1, 3, 3, dtype=D, generator=draw)
     hessian = root @ root.mT + torch.eye(3, dtype=D)
-    centre, start = (
-        torch.randn(1, 3, dtype=D, generator=draw),
-        torch.randn(3, dtype=D, generator=draw),
-    )
+    centre = torch.randn(1, 3, dtype=D, generator=draw)
+    start = torch.randn(3, dtype=D, generator=draw)
     mu = 0.7
-    problem = Quadratic(centre, hessian)
-    found = play(
-        FedProx(mu),
-        problem,
-        steps=[3000],
-        samples=[1],
-        rounds=1,
-        optimiser=SGD(lr=0.05),
-        start=start,
-    )[-1]["x"]
-    solved = torch.linalg.solve(
-        hessian[0] + mu * torch.eye(3, dtype=D), hessian[0] @ centre[0] + mu * start
-    )
-    torch.testing.assert_close(found, solved)
+    how: Any = {"steps": [3000], "samples": [1], "rounds": 1, "optimiser": SGD(lr=0.05)}
+    x = play(FedProx(mu), Quadratic(centre, hessian), start=start, **how)[-1]["x"]
+    left = hessian[0] + mu * torch.eye(3, dtype=D)
+    right = hessian[0] @ centre[0] + mu * start
+    torch.testing.assert_close(x, torch.linalg.solve(left, right))
 
 
 def test_a_larger_mu_keeps_clients_closer() -> None:
     problem = Quadratic(torch.randn(1, 4, dtype=D, generator=torch.Generator().manual_seed(0)))
-    moved = [
-        play(FedProx(mu), problem, steps=[500], samples=[1], rounds=1, optimiser=SGD(lr=0.05))[-1][
-            "x"
-        ]
-        .norm()
-        .item()
-        for mu in (0.0, 0.01, 0.1, 1.0, 10.0)
-    ]
+    how: Any = {"steps": [500], "samples": [1], "rounds": 1, "optimiser": SGD(lr=0.05)}
+    moved = []
+    for mu in (0.0, 0.01, 0.1, 1.0, 10.0):
+        x = play(FedProx(mu), problem, **how)[-1]["x"]
+        moved.append(x.norm().item())
     assert moved == sorted(moved, reverse=True)
     assert moved[0] > 2 * moved[-1]
 
@@ -179,10 +165,11 @@ def test_lists_name_the_clients_of_each_round_in_turn() -> None:
 
 
 def test_only_the_chosen_clients_work() -> None:
-    simulation = simulate(selection={"name": "listed", "lists": [[0], [1, 2]]}, rounds=2)
-    worked = [
-        [c["client"] for c in record["clients"] if c["steps"]] for record in simulation.records
-    ]  # type: ignore[attr-defined]
+    simulation: Any = simulate(selection={"name": "listed", "lists": [[0], [1, 2]]}, rounds=2)
+    worked = []
+    for record in simulation.records:
+        busy = [figures for figures in record["clients"] if figures["steps"]]
+        worked.append([figures["client"] for figures in busy])
     assert worked == [[0], [1, 2]]
 
 

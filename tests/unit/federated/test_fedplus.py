@@ -1,4 +1,4 @@
-"""Fed+'s proximal operators, its three centres against a generic minimiser, and the methods it contains."""
+"""Fed+'s proximal operators, its centres against a generic minimiser, and methods it contains."""
 
 from __future__ import annotations
 
@@ -33,9 +33,14 @@ def phi(d: np.ndarray, kind: str) -> float:
     return float(np.abs(d).sum()) if kind == "median" else float(np.sqrt(d @ d))
 
 
+def shrunk(d: np.ndarray, rho: float, kind: str) -> np.ndarray:
+    row = shrink(torch.from_numpy(d)[None], torch.tensor([[rho]], dtype=D), kind)[0]
+    return np.asarray(row.numpy())
+
+
 def envelope(d: np.ndarray, rho: float, kind: str) -> float:
-    """Phi_rho(d) = min_v phi(v) + |d - v|^2 / (2 rho), at the v that the proximal operator names."""
-    v = shrink(torch.from_numpy(d)[None], torch.tensor([[rho]], dtype=D), kind)[0].numpy()
+    """Phi_rho(d) = min_v phi(v) + |d - v|^2 / (2 rho), at the v of the proximal operator."""
+    v = shrunk(d, rho, kind)
     return phi(v, kind) + float(((d - v) ** 2).sum()) / (2 * rho)
 
 
@@ -44,17 +49,16 @@ def envelope(d: np.ndarray, rho: float, kind: str) -> float:
 @settings(deadline=None, max_examples=20)
 def test_the_proximal_operator_minimises_what_it_should(kind: str, rho: float, seed: int) -> None:
     d = 2 * models(1, 3, seed)[0].numpy()
-    mine = shrink(torch.from_numpy(d)[None], torch.tensor([[rho]], dtype=D), kind)[0].numpy()
+    prox = shrunk(d, rho, kind)
 
     def cost(v: np.ndarray) -> float:
         return phi(v, kind) + float(((d - v) ** 2).sum()) / (2 * rho)
 
-    tries = [
-        mine + s * direction
-        for s in (1e-3, 1e-2, 0.3)
-        for direction in np.vstack([np.eye(3), -np.eye(3), -mine, d])
-    ]
-    assert cost(mine) <= min(cost(v) for v in [*tries, d, 0 * d]) + 1e-12
+    directions = np.vstack([np.eye(3), -np.eye(3), -prox, d])
+    tries = [d, 0 * d]
+    for size in (1e-3, 1e-2, 0.3):
+        tries += list(prox + size * directions)
+    assert cost(prox) <= min(cost(v) for v in tries) + 1e-12
 
 
 @kinds
@@ -62,9 +66,10 @@ def test_the_proximal_operator_minimises_what_it_should(kind: str, rho: float, s
 @settings(deadline=None)
 def test_the_proximal_operators_are_firmly_nonexpansive(kind: str, rho: float, seed: int) -> None:
     """|prox(a) - prox(b)|^2 <= (prox(a) - prox(b)) . (a - b)"""
-    a, b = models(2, 4, seed)[:, None]
-    pa, pb = (shrink(2 * d, torch.tensor([[rho]], dtype=D), kind) for d in (a, b))
-    assert ((pa - pb) ** 2).sum() <= ((pa - pb) * 2 * (a - b)).sum() + 1e-12
+    a, b = 2 * models(2, 4, seed)[:, None]
+    column = torch.tensor([[rho]], dtype=D)
+    gap = shrink(a, column, kind) - shrink(b, column, kind)
+    assert (gap**2).sum() <= (gap * (a - b)).sum() + 1e-12
 
 
 @kinds
@@ -72,21 +77,19 @@ def test_the_proximal_operators_are_firmly_nonexpansive(kind: str, rho: float, s
 @pytest.mark.parametrize("count", [5, 8])
 def test_the_centres_agree_with_a_generic_minimiser(kind: str, rho: float, count: int) -> None:
     rows = models(count, 3, seed=count)
-    mine = centre(rows, rho, kind).numpy()
+    ours = centre(rows, rho, kind).numpy()
 
     def cost(x: np.ndarray) -> float:
         return float(np.mean([envelope(row.numpy() - x, rho, kind) for row in rows]))
 
-    start = rows.mean(0).numpy()
-    found = scipy.optimize.minimize(
-        cost, start, method="Powell", options={"xtol": 1e-10, "ftol": 1e-15}
-    ).x
-    found = scipy.optimize.minimize(
-        cost, found, method="Nelder-Mead", options={"xatol": 1e-10, "fatol": 1e-16}
-    ).x
-    assert cost(mine) <= cost(found) + 1e-13
+    minimise = scipy.optimize.minimize
+    powell = {"xtol": 1e-10, "ftol": 1e-15}
+    near = minimise(cost, rows.mean(0).numpy(), method="Powell", options=powell).x
+    simplex = {"xatol": 1e-10, "fatol": 1e-16}
+    theirs = minimise(cost, near, method="Nelder-Mead", options=simplex).x
+    assert cost(ours) <= cost(theirs) + 1e-13
     if count % 2:  # of an even number, every point between the two middle ones may be a median
-        np.testing.assert_allclose(mine, found, atol=1e-6)
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
 @kinds
@@ -104,12 +107,9 @@ def test_rho_to_zero_gives_the_medians_and_rho_to_infinity_the_mean(count: int) 
     usual = torch.from_numpy(np.median(rows.numpy(), axis=0))
     torch.testing.assert_close(centre(rows, 1e-9, "median"), usual, rtol=0, atol=1e-8)
     torch.testing.assert_close(centre(rows, 0.0, "median"), usual)
-    torch.testing.assert_close(
-        centre(rows, 1e-7, "geometric_median"),
-        centre(rows, 0.0, "geometric_median"),
-        atol=1e-6,
-        rtol=0,
-    )
+    nearly = centre(rows, 1e-7, "geometric_median")
+    exactly = centre(rows, 0.0, "geometric_median")
+    torch.testing.assert_close(nearly, exactly, rtol=0, atol=1e-6)
     for kind in KINDS:
         for rho in (1e3, float("inf")):
             torch.testing.assert_close(centre(rows, rho, kind), rows.mean(0))
@@ -125,8 +125,9 @@ def test_with_lam_and_theta_one_the_mean_is_uniform_fedavg(kind: str) -> None:
 
 @kinds
 def test_with_lam_one_and_z_at_the_centre_it_is_fedprox(kind: str) -> None:
-    """theta = 1 / (1 + alpha nu) is a step of rate nu / (1 + alpha nu) on FedProx's problem with mu = alpha."""
-    alpha, nu = 0.7, 0.1
+    """theta = 1 / (1 + alpha nu) is FedProx's step, of rate nu / (1 + alpha nu) and mu = alpha."""
+    alpha = 0.7
+    nu = 0.1
     how: Any = {"steps": [4, 1, 2], "samples": [1, 1, 1], "rounds": 4}
     problem = Quadratic(models(3))
     rule = FedPlus(kind, mu=float("inf"), alpha=alpha, lam=1.0)  # type: ignore[arg-type]
@@ -141,19 +142,17 @@ def test_with_mu_zero_no_client_feels_the_others(kind: str) -> None:
     moved = centres.clone()
     moved[1:] += 5
     how: Any = {"steps": [3] * 3, "samples": [1] * 3, "rounds": 6}
-    one, other = (
-        play(FedPlus(kind, mu=0.0), Quadratic(c), **how)[-1]["mine"]["w"]  # type: ignore[arg-type]
-        for c in (centres, moved)
-    )
-    torch.testing.assert_close(one[0], other[0], rtol=0, atol=1e-13)
-    assert (one[1] - other[1]).norm() > 1
+    rule = FedPlus(kind, mu=0.0)  # type: ignore[arg-type]
+    before = play(rule, Quadratic(centres), **how)[-1]["mine"]["w"]
+    after = play(rule, Quadratic(moved), **how)[-1]["mine"]["w"]
+    torch.testing.assert_close(before[0], after[0], rtol=0, atol=1e-13)
+    assert (before[1] - after[1]).norm() > 1
 
 
 def test_with_mu_zero_and_theta_one_every_client_is_alone() -> None:
     study: Any = {"rounds": 3, "batch_size": 8}
-    plus = simulate(
-        tiny_dataset(), algorithm={"name": "fedplus", "mu": 0, "theta": 1}, **study
-    ).states[0]
+    rule = {"name": "fedplus", "mu": 0, "theta": 1}
+    plus = simulate(tiny_dataset(), algorithm=rule, **study).states[0]
     alone = simulate(tiny_dataset(), algorithm="local", **study).states[0]
     for client in range(3):
         torch.testing.assert_close(plus.memory[client]["w"], alone.memory[client]["w"])
@@ -161,9 +160,8 @@ def test_with_mu_zero_and_theta_one_every_client_is_alone() -> None:
 
 def test_a_client_that_is_not_sampled_keeps_its_model_and_still_counts() -> None:
     lists = {"name": "listed", "lists": [[0, 1, 2], [0]]}
-    state = simulate(
-        tiny_dataset(), algorithm="fedplus", selection=lists, rounds=2, batch_size=8
-    ).states[0]
+    study: Any = {"selection": lists, "rounds": 2, "batch_size": 8}
+    state = simulate(tiny_dataset(), algorithm="fedplus", **study).states[0]
     rows = torch.cat([state.memory[k]["w"] for k in range(3)])
     torch.testing.assert_close(state.server["models"], rows)
     torch.testing.assert_close(state.server["x"], rows.mean(0))
@@ -173,12 +171,13 @@ def test_personal_and_central_accuracy_are_both_recorded() -> None:
     split = {"name": "labels_per_party", "labels": 1}
     study: Any = {"split": split, "rounds": 8, "batch_size": 4, "local_epochs": 3}
     rule = {"name": "fedplus", "mu": 0.01, "alpha": 0.1}
-    record = simulate(tiny_dataset(120), algorithm=rule, **study).records[-1]  # type: ignore[attr-defined]
+    simulation: Any = simulate(tiny_dataset(120), algorithm=rule, **study)
+    record = simulation.records[-1]
     assert record["local_accuracy"] > record["central_accuracy"]
-    means = [
-        sum(c[k] for c in record["clients"]) / 3 for k in ("test_accuracy", "central_accuracy")
-    ]
-    assert means == pytest.approx([record["local_accuracy"], record["central_accuracy"]])
+    personal = sum(client["test_accuracy"] for client in record["clients"]) / 3
+    central = sum(client["central_accuracy"] for client in record["clients"]) / 3
+    assert personal == pytest.approx(record["local_accuracy"])
+    assert central == pytest.approx(record["central_accuracy"])
 
 
 def test_what_breaks_its_maths_is_refused() -> None:
@@ -186,12 +185,7 @@ def test_what_breaks_its_maths_is_refused() -> None:
         StudyError, match="fedplus mixes a gradient step with z, and adam would rescale both"
     ):
         FedPlus().check(Optimiser.build("adam"))
-    for wrong in (
-        {"mu": -1.0},
-        {"alpha": 0.0},
-        {"lam": 2.0},
-        {"theta": 0.0},
-        {"weights": "samples"},
-    ):
+    numbers = {"mu": -1.0, "alpha": 0.0, "lam": 2.0, "theta": 0.0}
+    for name, value in {**numbers, "weights": "samples"}.items():
         with pytest.raises(StudyError, match="fedplus"):
-            FedPlus(**wrong)  # type: ignore[arg-type]
+            FedPlus(**{name: value})  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -27,12 +27,13 @@ def least_squares(
 ) -> tuple[Quadratic, torch.Tensor]:
     """F_k = |A_k w - b_k|^2 / (2 n_k), each client with its own truth; and the Hessians."""
     draw = torch.Generator().manual_seed(3)
-    hessians, centres = [], []
+    hessians = []
+    centres = []
     for k, n in enumerate(sizes):
         a = 2 * torch.randn(n, features, dtype=D, generator=draw) * (1 + 0.2 * k)
-        b = a @ torch.randn(features, dtype=D, generator=draw) + 0.1 * torch.randn(
-            n, dtype=D, generator=draw
-        )
+        truth = torch.randn(features, dtype=D, generator=draw)
+        noise = torch.randn(n, dtype=D, generator=draw)
+        b = a @ truth + 0.1 * noise
         hessians.append(a.T @ a / n)
         centres.append(torch.linalg.solve(a.T @ a, a.T @ b))
     return Quadratic(torch.stack(centres), torch.stack(hessians)), torch.stack(hessians)
@@ -48,19 +49,22 @@ def weighted_optimum(
 
 @pytest.mark.parametrize("lr", [0.05, 0.005])
 def test_least_squares_with_tau_8_1_3_ends_where_each_method_says(lr: float) -> None:
-    """Each method against its closed-form fixed point, and that point against the method's own optimum.
+    """Each method against its closed-form fixed point, and that against the method's own optimum.
 
     tau steps of a client keep (I - lr H_k)^tau_k of its gap, so FedAvg stands still where the pulls
-    p_k (I - (I - lr H_k)^tau_k)(e_k - x) cancel; FedNova divides them by tau_k; SCAFFOLD has no bias.
+    p_k (I - (I - lr H_k)^tau_k)(e_k - x) cancel; FedNova divides them by tau_k; SCAFFOLD has no
+    bias.
     """
     problem, hessians = least_squares()
-    taus, samples = [8, 1, 3], [30.0, 12.0, 60.0]
+    taus = [8, 1, 3]
+    samples = [30.0, 12.0, 60.0]
     p = torch.tensor(samples, dtype=D) / sum(samples)
     tau = torch.tensor(taus, dtype=D)
     eye = torch.eye(4, dtype=D)
-    pulls = torch.stack(
-        [eye - torch.matrix_power(eye - lr * h, t) for h, t in zip(hessians, taus, strict=True)]
-    )
+    remaining = [
+        torch.matrix_power(eye - lr * h, tau_k) for h, tau_k in zip(hessians, taus, strict=True)
+    ]
+    pulls = eye - torch.stack(remaining)
     pooled = weighted_optimum(problem, p, hessians)
     uniform = weighted_optimum(problem, torch.ones(3, dtype=D), hessians)
     rounds = int(7 / lr)
@@ -70,11 +74,12 @@ def test_least_squares_with_tau_8_1_3_ends_where_each_method_says(lr: float) -> 
         x: torch.Tensor = play(algorithm, problem, **how)[-1]["x"]
         return x
 
-    fedavg, fednova = end(FedAvg()), end(FedNova())
-    torch.testing.assert_close(fedavg, weighted_optimum(problem, p, pulls), rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(
-        fednova, weighted_optimum(problem, p / tau, pulls), rtol=1e-10, atol=1e-12
-    )
+    fedavg = end(FedAvg())
+    expected = weighted_optimum(problem, p, pulls)
+    torch.testing.assert_close(fedavg, expected, rtol=1e-10, atol=1e-12)
+    fednova = end(FedNova())
+    expected = weighted_optimum(problem, p / tau, pulls)
+    torch.testing.assert_close(fednova, expected, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(end(Scaffold()), uniform, rtol=0, atol=1e-12)
     torch.testing.assert_close(end(Scaffold(option="I")), uniform, rtol=0, atol=1e-12)
     torch.testing.assert_close(end(Scaffold(weights="samples")), pooled, rtol=0, atol=1e-12)
@@ -86,9 +91,9 @@ def test_least_squares_with_tau_8_1_3_ends_where_each_method_says(lr: float) -> 
 def test_one_client_alone_is_sgd(option: Any) -> None:
     problem = Quadratic(torch.randn(1, 3, dtype=D))
     how: Any = {"steps": [4], "samples": [2], "rounds": 5}
-    torch.testing.assert_close(
-        play(Scaffold(option), problem, **how)[-1]["x"], play(FedAvg(), problem, **how)[-1]["x"]
-    )
+    scaffold = play(Scaffold(option), problem, **how)[-1]["x"]
+    fedavg = play(FedAvg(), problem, **how)[-1]["x"]
+    torch.testing.assert_close(scaffold, fedavg)
 
 
 @OPTIONS
@@ -102,7 +107,8 @@ def test_c_is_the_mean_of_the_clients_control_variates(
     for weights in ("uniform", "samples"):
         rule = Scaffold(option, weights=weights)  # type: ignore[arg-type]
         states = play(rule, Quadratic(centres), steps=taus, samples=samples, rounds=4)
-        p = torch.tensor(samples if weights == "samples" else [1] * len(taus), dtype=D)[:, None]
+        n = torch.tensor(samples, dtype=D)[:, None]
+        p = n if weights == "samples" else torch.ones_like(n)
         assert states[0]["c"].eq(0).all()
         for state in states[1:]:
             torch.testing.assert_close(state["c"], (p * state["mine"]["c"]).sum(0) / p.sum())
@@ -111,78 +117,63 @@ def test_c_is_the_mean_of_the_clients_control_variates(
 def test_one_full_step_is_gradient_descent_on_the_mean_over_clients_whatever_the_option() -> None:
     problem, _ = least_squares()
     how: Any = {"steps": [1] * 3, "samples": [9, 1, 5], "rounds": 6, "optimiser": SGD(lr=0.05)}
-    ends = [
-        play(rule, problem, **how)[-1]["x"]
-        for rule in (Scaffold("I"), Scaffold("II"), FedSGD(weights="uniform"))
-    ]
-    torch.testing.assert_close(ends[0], ends[2])
-    torch.testing.assert_close(ends[1], ends[2])
+    descent = play(FedSGD(weights="uniform"), problem, **how)[-1]["x"]
+    torch.testing.assert_close(play(Scaffold("I"), problem, **how)[-1]["x"], descent)
+    torch.testing.assert_close(play(Scaffold("II"), problem, **how)[-1]["x"], descent)
 
 
 @OPTIONS
 def test_the_minimiser_of_the_uniform_mean_is_a_fixed_point_for_any_tau(option: Any) -> None:
     problem, hessians = least_squares()
     best = weighted_optimum(problem, torch.ones(3, dtype=D), hessians)
-    own = torch.einsum(
-        "kpq,kq->kp", hessians, best - problem.centres
-    )  # each client's gradient there
-    assert own.norm() > 1
-    torch.testing.assert_close(own.sum(0), torch.zeros(4, dtype=D))
+    gradients = torch.einsum("kpq,kq->kp", hessians, best - problem.centres)
+    assert gradients.norm() > 1
+    torch.testing.assert_close(gradients.sum(0), torch.zeros(4, dtype=D))
+    rule = Prepared(option, gradients)
+    how: Any = {"samples": [1] * 3, "rounds": 5, "start": best, "optimiser": SGD(lr=0.05)}
     for taus in ([1, 1, 1], [8, 1, 3], [2, 9, 30]):
-        how: Any = {
-            "steps": taus,
-            "samples": [1] * 3,
-            "rounds": 5,
-            "start": best,
-            "optimiser": SGD(lr=0.05),
-        }
-        moved = play(Prepared(option, own=own), problem, **how)[-1]["x"]
+        moved = play(rule, problem, steps=taus, **how)[-1]["x"]
         torch.testing.assert_close(moved, best, rtol=0, atol=1e-12)
 
 
 class Prepared(Scaffold):
     """SCAFFOLD whose control variates are already what they should be."""
 
-    def __init__(self, option: Any, own: torch.Tensor) -> None:
+    variates: ClassVar[torch.Tensor]
+
+    def __init__(self, option: Any, variates: torch.Tensor) -> None:
         super().__init__(option)
-        object.__setattr__(self, "own", own)
-        Prepared.variates = own  # type: ignore[attr-defined]
+        Prepared.variates = variates
 
     def client_init(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"c": Prepared.variates.clone()}  # type: ignore[attr-defined]
+        return {"c": Prepared.variates.clone()}
 
 
-def test_clients_that_are_not_sampled_keep_their_control_variate_and_c_stays_the_mean_of_all() -> (
-    None
-):
+def test_clients_that_are_not_sampled_keep_their_variate_and_c_stays_the_mean_of_all() -> None:
     lists = {"name": "listed", "lists": [[0, 1], [1, 2], [0]]}
     for weights in ("uniform", "samples"):
-        settings = {
+        study: Any = {
+            "algorithm": {"name": "scaffold", "weights": weights},
             "split": {"name": "quantity_skew", "beta": 2.0},
             "batch_size": 8,
             "selection": lists,
         }
-        rule = {"name": "scaffold", "weights": weights}
-        two, three = (
-            simulate(tiny_dataset(), algorithm=rule, rounds=r, **settings).states[0] for r in (2, 3)
-        )
+        two = simulate(tiny_dataset(), rounds=2, **study).states[0]
+        three = simulate(tiny_dataset(), rounds=3, **study).states[0]
         assert torch.equal(two.memory[1]["c"], three.memory[1]["c"])
         assert torch.equal(two.memory[2]["c"], three.memory[2]["c"])
         assert not torch.equal(two.memory[0]["c"], three.memory[0]["c"])
-        n = torch.tensor([len(part) for part in three.train], dtype=D)[:, None]
+        n = torch.tensor([len(shard) for shard in three.train], dtype=D)[:, None]
         p = n / n.sum() if weights == "samples" else torch.full_like(n, 1 / 3)
         rows = torch.cat([three.memory[k]["c"] for k in range(3)])
         torch.testing.assert_close(three.server["c"], (p * rows).sum(0))
 
 
 def test_a_lost_reply_leaves_c_the_mean_of_the_control_variates() -> None:
-    state = simulate(
-        tiny_dataset(), algorithm="scaffold", rounds=6, dropout=0.5, batch_size=8
-    ).states[0]
-    rows = torch.stack(
-        [state.memory[k]["c"][0] if k in state.memory else 0 * state.initial for k in range(3)]
-    )
-    torch.testing.assert_close(state.server["c"], rows.mean(0))
+    study: Any = {"algorithm": "scaffold", "rounds": 6, "dropout": 0.5, "batch_size": 8}
+    state = simulate(tiny_dataset(), **study).states[0]
+    c_k = [rows["c"][0] for rows in state.memory.values()]  # zero for clients without a memory
+    torch.testing.assert_close(state.server["c"], sum(c_k) / 3)
 
 
 @pytest.mark.parametrize("name", ["adam", "momentum", "nesterov", "adagrad"])
@@ -195,5 +186,6 @@ def test_option_two_refuses_optimisers_that_rescale_the_gradient(name: str) -> N
 def test_the_server_learning_rate_stretches_the_step() -> None:
     problem = Quadratic(torch.randn(3, 4, dtype=D))
     how: Any = {"steps": [2, 3, 1], "samples": [1] * 3, "rounds": 1}
-    one, half = (play(Scaffold(server_lr=s), problem, **how)[-1]["x"] for s in (1.0, 0.5))
-    torch.testing.assert_close(half, one / 2)
+    full = play(Scaffold(server_lr=1.0), problem, **how)[-1]["x"]
+    half = play(Scaffold(server_lr=0.5), problem, **how)[-1]["x"]
+    torch.testing.assert_close(half, full / 2)

@@ -27,45 +27,48 @@ def rows(count: int, size: int, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("bits", [8, 4])
 def test_quantised_numbers_lie_on_their_bucket_s_levels_next_to_what_they_were(bits: Any) -> None:
     x = rows(2, 1000)
-    found = Quantise(bits, bucket=100).client({"dx": x}, {}, [1, 2])[0]["dx"]
+    message, _ = Quantise(bits, bucket=100).client({"dx": x}, {}, [1, 2])
+    rounded = message["dx"]
     levels = 2 ** (bits - 1) - 1
     steps = x.view(2, 10, 100).abs().amax(2, keepdim=True) / levels
-    places = found.view(2, 10, 100) / steps
-    torch.testing.assert_close(places, places.round())
-    assert places.abs().max() <= levels + 1e-9
-    assert ((found - x).view(2, 10, 100).abs() <= steps + 1e-12).all()
+    level = rounded.view(2, 10, 100) / steps
+    torch.testing.assert_close(level, level.round())
+    assert level.abs().max() <= levels + 1e-9
+    moved = (rounded - x).view(2, 10, 100).abs()
+    assert (moved <= steps + 1e-12).all()
 
 
 def test_quantising_is_right_on_average() -> None:
     x = rows(1, 50)
     stage = Quantise(4)
-    mean = torch.stack([stage.client({"dx": x}, {}, [s])[0]["dx"] for s in range(3000)]).mean(0)
+    messages = [stage.client({"dx": x}, {}, [seed])[0] for seed in range(3000)]
+    mean = torch.stack([message["dx"] for message in messages]).mean(0)
     step = x.abs().max() / 7
     assert (mean - x).abs().max() < 5 * step / 2 / math.sqrt(3000)
 
 
 def test_zero_stays_zero_and_columns_pass() -> None:
     message = {"dx": torch.zeros(2, 700), "a": torch.tensor([[3.3], [4.4]])}
-    found, memory = Quantise(4).client(message, {}, [0, 1])
-    assert torch.equal(found["dx"], message["dx"])
-    assert torch.equal(found["a"], message["a"])
+    sent, memory = Quantise(4).client(message, {}, [0, 1])
+    assert torch.equal(sent["dx"], message["dx"])
+    assert torch.equal(sent["a"], message["a"])
     assert memory == {}
 
 
 @given(st.floats(0.001, 1.0), st.integers(2, 300), st.integers(0, 99))
 @settings(deadline=None)
 def test_top_k_sends_the_largest_and_remembers_the_rest(share: float, size: int, seed: int) -> None:
-    x, owed = rows(2, size, seed), rows(2, size, seed + 1)
+    x = rows(2, size, seed)
+    owed = rows(2, size, seed + 1)
     stage = TopK(share)
     sent, memory = stage.client({"dx": x}, {"dx": owed}, [0, 0])
     k = max(1, math.floor(share * size + 1e-9))
     torch.testing.assert_close(sent["dx"] + memory["dx"], x + owed)
     assert ((sent["dx"] != 0).sum(1) == k).all()
     for row in range(2):
-        assert (
-            sent["dx"][row].abs()[sent["dx"][row] != 0].min()
-            >= memory["dx"][row].abs().max() - 1e-12
-        )
+        sizes = sent["dx"][row].abs()
+        smallest_sent = sizes[sizes > 0].min()
+        assert smallest_sent >= memory["dx"][row].abs().max() - 1e-12
 
 
 def test_without_error_feedback_the_rest_is_lost() -> None:
@@ -81,10 +84,12 @@ def test_rows_are_independent_of_their_company() -> None:
     for stage in (Quantise(8), Quantise(4), TopK(0.1)):
         together, memory = stage.client({"dx": x}, stage.init({"dx": x}), [5, 6, 7])
         for k in range(3):
-            one = {"dx": x[k : k + 1]}
-            alone, mine = stage.client(one, stage.init(one), [5 + k])
-            assert torch.equal(alone["dx"], together["dx"][k : k + 1])
-            assert all(torch.equal(value, memory[name][k : k + 1]) for name, value in mine.items())
+            row = slice(k, k + 1)
+            message = {"dx": x[row]}
+            alone, row_memory = stage.client(message, stage.init(message), [5 + k])
+            assert torch.equal(alone["dx"], together["dx"][row])
+            for name, value in row_memory.items():
+                assert torch.equal(value, memory[name][row])
 
 
 def test_bytes_are_those_that_travel() -> None:
@@ -95,16 +100,15 @@ def test_bytes_are_those_that_travel() -> None:
         "8": [Quantise(8)],
         "4": [Quantise(4)],
         "top": [TopK(0.01)],
+        "both": [TopK(0.01), Quantise(8)],
     }
-    stages["both"] = [TopK(0.01), Quantise(8)]
-    found = {name: message_bytes(message, each) for name, each in stages.items()}
-    assert found["plain"] == 4004
-    assert found["8"] == 1000 + 2 * 4 + 4  # two buckets' scales
-    assert found["4"] == 500 + 2 * 4 + 4
-    assert (
-        found["top"] == math.ceil(10 * (32 + 10) / 8) + 4
-    )  # ten numbers, each with a place of 10 bits
-    assert found["both"] == math.ceil((10 * (8 + 10) + 2 * 32) / 8) + 4
+    sizes = {name: message_bytes(message, wire) for name, wire in stages.items()}
+    ten_numbers = 10 * (32 + 10)  # each with its position, of 10 bits
+    assert sizes["plain"] == 4004
+    assert sizes["8"] == 1000 + 2 * 4 + 4  # two buckets' scales
+    assert sizes["4"] == 500 + 2 * 4 + 4
+    assert sizes["top"] == math.ceil(ten_numbers / 8) + 4
+    assert sizes["both"] == math.ceil((10 * (8 + 10) + 2 * 32) / 8) + 4
     assert Load(10, 32, 3).bytes == 41
 
 
@@ -113,33 +117,39 @@ def test_bytes_are_those_that_travel() -> None:
 )
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fednova"])
 def test_a_study_learns_through_the_wire_for_fewer_bytes(wire: Any, algorithm: str) -> None:
-    plain, cheap = (simulate(algorithm=algorithm, rounds=30, wire=stages) for stages in ([], wire))
-    assert cheap.records[-1]["accuracy"] > plain.records[-1]["accuracy"] - 0.15  # type: ignore[attr-defined]
-    assert cheap.records[-1]["loss"] != plain.records[-1]["loss"]  # type: ignore[attr-defined]
-    size = sum(r["bytes_up"] for r in cheap.records) / sum(r["bytes_up"] for r in plain.records)  # type: ignore[attr-defined]
-    assert size < 0.7
+    plain: Any = simulate(algorithm=algorithm, rounds=30, wire=[])
+    cheap: Any = simulate(algorithm=algorithm, rounds=30, wire=wire)
+    assert cheap.records[-1]["accuracy"] > plain.records[-1]["accuracy"] - 0.15
+    assert cheap.records[-1]["loss"] != plain.records[-1]["loss"]
+    plain_bytes = sum(record["bytes_up"] for record in plain.records)
+    cheap_bytes = sum(record["bytes_up"] for record in cheap.records)
+    assert cheap_bytes < 0.7 * plain_bytes
 
 
 def test_with_error_feedback_what_was_sent_and_what_is_owed_add_up() -> None:
-    """After a round, FedAvg's model and the mean of what the clients still owe are the model without the wire."""
+    """FedAvg's model and the mean of what clients still owe are the model without the wire."""
     run: Any = {"rounds": 1, "batch_size": 8, "split": {"name": "quantity_skew", "beta": 2.0}}
-    stages = [[{"name": "top_k", "share": share}] for share in (0.2, 1.0)]
-    some, all_, plain = (
-        simulate(tiny_dataset(), wire=wire, **run).states[0] for wire in (*stages, [])
-    )
-    n = torch.tensor([len(part) for part in some.train], dtype=D)[:, None]
-    owed = torch.cat([some.wire_memory[k]["0 dx"] for k in range(3)])
-    torch.testing.assert_close(some.server["x"] + (n * owed).sum(0) / n.sum(), plain.server["x"])
+
+    def played(*wire: Any) -> Any:
+        return simulate(tiny_dataset(), wire=list(wire), **run).states[0]
+
+    plain = played()
+    fifth = played({"name": "top_k", "share": 0.2})
+    n = torch.tensor([len(shard) for shard in fifth.train], dtype=D)[:, None]
+    owed = torch.cat([fifth.wire_memory[k]["0 dx"] for k in range(3)])
+    torch.testing.assert_close(fifth.server["x"] + (n * owed).sum(0) / n.sum(), plain.server["x"])
     assert owed.any(1).all()
-    torch.testing.assert_close(all_.server["x"], plain.server["x"])
+    everything = played({"name": "top_k", "share": 1.0})
+    torch.testing.assert_close(everything.server["x"], plain.server["x"])
 
 
 def test_a_lost_reply_does_not_touch_the_wires_memory() -> None:
     lists = {"name": "listed", "lists": [[0, 1, 2], [0]]}
     run: Any = {"batch_size": 8, "wire": [{"name": "top_k", "share": 0.2}], "selection": lists}
-    one, two = (simulate(tiny_dataset(), rounds=r, **run).states[0].wire_memory for r in (1, 2))
-    assert torch.equal(one[1]["0 dx"], two[1]["0 dx"])
-    assert not torch.equal(one[0]["0 dx"], two[0]["0 dx"])
+    first = simulate(tiny_dataset(), rounds=1, **run).states[0].wire_memory
+    second = simulate(tiny_dataset(), rounds=2, **run).states[0].wire_memory
+    assert torch.equal(first[1]["0 dx"], second[1]["0 dx"])
+    assert not torch.equal(first[0]["0 dx"], second[0]["0 dx"])
 
 
 @pytest.mark.parametrize(
@@ -172,9 +182,8 @@ def test_through_a_wire_that_loses_something_c_is_still_the_mean_of_the_control_
         "wire": wire,
     }
     state = simulate(tiny_dataset(120), algorithm="scaffold", **run).states[0]
-    torch.testing.assert_close(
-        state.server["c"], torch.cat([state.memory[k]["c"] for k in range(3)]).mean(0)
-    )
+    c_k = torch.cat([state.memory[k]["c"] for k in range(3)])
+    torch.testing.assert_close(state.server["c"], c_k.mean(0))
 
 
 def test_with_error_feedback_c_is_the_mean_less_what_is_owed() -> None:
@@ -185,18 +194,18 @@ def test_with_error_feedback_c_is_the_mean_less_what_is_owed() -> None:
         "wire": [{"name": "top_k", "share": 0.2}, "quantise"],
     }
     state = simulate(tiny_dataset(120), algorithm="scaffold", **run).states[0]
-    kept = torch.cat([state.memory[k]["c"] - state.wire_memory[k]["0 dc"] for k in range(3)])
-    torch.testing.assert_close(state.server["c"], kept.mean(0))
+    c_k = torch.cat([state.memory[k]["c"] for k in range(3)])
+    owed = torch.cat([state.wire_memory[k]["0 dc"] for k in range(3)])
+    torch.testing.assert_close(state.server["c"], (c_k - owed).mean(0))
 
 
 def test_the_server_s_copy_of_a_personal_model_is_the_model_less_what_is_owed() -> None:
     run: Any = {"rounds": 8, "batch_size": 8, "wire": [{"name": "top_k", "share": 0.2}]}
     state = simulate(tiny_dataset(120), algorithm={"name": "fedplus", "mu": 0.1}, **run).states[0]
     for client in range(3):
+        w = state.memory[client]["w"][0]
         owed = state.wire_memory[client]["0 dx"][0]
-        torch.testing.assert_close(
-            state.server["models"][client], state.memory[client]["w"][0] - owed
-        )
+        torch.testing.assert_close(state.server["models"][client], w - owed)
 
 
 def test_quantising_does_not_hide_a_divergence() -> None:
@@ -207,11 +216,8 @@ def test_quantising_does_not_hide_a_divergence() -> None:
         "wire": ["quantise"],
     }
     assert simulate(tiny_dataset(), **run).states[0].status == "diverged"
-    multi = {"name": "multi_krum", "f": 1}
-    assert (
-        simulate(tiny_dataset(), **{**run, "wire": []}, clients=5, combiner=multi).states[0].status
-        == "diverged"
-    )
+    without_wire: Any = {**run, "wire": [], "clients": 5, "combiner": "multi_krum"}
+    assert simulate(tiny_dataset(), **without_wire).states[0].status == "diverged"
 
 
 def test_the_buffers_of_a_model_travel_whole() -> None:
@@ -226,12 +232,8 @@ def test_the_buffers_of_a_model_travel_whole() -> None:
 def test_one_nan_is_not_remembered_for_ever() -> None:
     x = rows(1, 20)
     x[0, 3] = math.nan
-    assert (
-        TopK(0.1)
-        .client({"dx": x}, {"dx": torch.zeros(1, 20, dtype=D)}, [0])[1]["dx"]
-        .isfinite()
-        .all()
-    )
+    _, memory = TopK(0.1).client({"dx": x}, {"dx": torch.zeros_like(x)}, [0])
+    assert memory["dx"].isfinite().all()
 
 
 def test_every_stage_client_and_round_draws_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,7 @@
-"""FedNAG. Yang, Bao, Ma, Chen: Federated Learning with Nesterov Accelerated Gradient, 2022, algorithm 1."""
+"""FedNAG.
+
+Yang, Bao, Ma, Chen: Federated Learning with Nesterov Accelerated Gradient, 2022, algorithm 1.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,17 @@ from tacit.training.trainer import Work
 
 @dataclass(frozen=True)
 class FedNag(Algorithm, name="fednag"):
-    """Clients step with Nesterov's momentum; weights and momenta are both averaged and sent back (Yang et al., 2022).
+    """Clients step with Nesterov's momentum; weights and momenta are both averaged and sent back
+    (Yang et al., 2022).
 
     Client k, tau_k times:  v <- gamma v - lr G_k(w);  w <- w + gamma v - lr G_k(w)
     Server:                 x <- sum_k p_k w_k,  v <- sum_k p_k v_k
 
-    gamma is the `momentum` of the local optimiser, nesterov. What travels is torch's buffer, -v / lr.
+    gamma is the `momentum` of the local optimiser, nesterov. What travels is torch's buffer,
+    -v / lr.
     """
 
-    neutral: ClassVar[Mapping[str, float] | None] = (
-        None  # FedAvg at gamma = 0, which is the optimiser's
-    )
+    neutral: ClassVar[Mapping[str, float] | None] = None  # FedAvg at gamma = 0, the optimiser's
     sends: ClassVar[tuple[str, ...]] = ("x", "v")
 
     def server_init(self, x: Tensor, population: int) -> Server:
@@ -39,10 +42,14 @@ class FedNag(Algorithm, name="fednag"):
         return sent["x"], mine, {"v": sent["v"]}
 
     def finish(self, w: Tensor, sent: Rows, mine: Rows, work: Work) -> tuple[Rows, Rows]:
-        return {"dx": w - sent["x"], "dv": work.state["v"] - sent["v"]}, mine
+        dx = w - sent["x"]
+        dv = work.state["v"] - sent["v"]
+        return {"dx": dx, "dv": dv}, mine
 
     def aggregate(self, server: Server, cohort: Cohort) -> Server:
-        return {"x": server["x"] + cohort.combine("dx"), "v": server["v"] + cohort.combine("dv")}
+        x = server["x"] + cohort.combine("dx")
+        v = server["v"] + cohort.combine("dv")
+        return {"x": x, "v": v}
 
     def check(self, optimiser: Optimiser) -> None:
         if not isinstance(optimiser, Nesterov):

@@ -1,5 +1,8 @@
-"""Fed+. Yu, Kundu, Wynter, Lim: Fed+: A Unified Approach to Robust Personalized Federated Learning, 2020,
-algorithm 1."""
+"""Fed+.
+
+Yu, Kundu, Wynter, Lim: Fed+: A Unified Approach to Robust Personalized Federated Learning, 2020,
+algorithm 1.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,16 @@ from tacit.training.trainer import Work
 
 @dataclass(frozen=True)
 class FedPlus(Algorithm, name="fedplus"):
-    """Every client keeps a model of its own, drawn to a central one that outliers cannot drag away (Yu et al., 2020).
+    """Every client keeps a model of its own, drawn to a central one that outliers cannot drag away
+    (Yu et al., 2020).
 
-    All minimise the mean of f_k(w_k) + alpha/2 |w_k - z_k|^2 + mu phi(z_k - x) over w, z and x; rho = mu / alpha.
+    All minimise the mean of f_k(w_k) + alpha/2 |w_k - z_k|^2 + mu phi(z_k - x) over w, z and x;
+    rho = mu / alpha.
     Client k:  z = x + prox(w_k - x);  w <- (1 - lam) w_k + lam x
-               tau_k times:  w <- theta (w - lr G_k(w)) + (1 - theta) z,  theta = 1 / (1 + alpha lr) unless given
-    Server:    x <- argmin_x mean_k Phi_rho(w_k - x) over all clients' last models, Phi_rho the envelope of phi
+               tau_k times:  w <- theta (w - lr G_k(w)) + (1 - theta) z,
+               theta = 1 / (1 + alpha lr) unless given
+    Server:    x <- argmin_x mean_k Phi_rho(w_k - x) over all clients' last models,
+               Phi_rho the envelope of phi
 
     kind              phi          prox_rho(d)                 x
     mean              |d|^2 / 2    d / (1 + rho)               the mean
@@ -49,11 +56,14 @@ class FedPlus(Algorithm, name="fedplus"):
     def __post_init__(self) -> None:
         if not self.mu >= 0 or not self.alpha > 0:
             raise StudyError(
-                f"fedplus: expected mu of 0 or more and alpha above 0, got {self.mu} and {self.alpha}"
+                "fedplus: expected mu of 0 or more and alpha above 0,"
+                f" got {self.mu} and {self.alpha}"
             )
-        if not 0 <= self.lam <= 1 or (self.theta is not None and not 0 < self.theta <= 1):
+        theta_fits = self.theta is None or 0 < self.theta <= 1
+        if not 0 <= self.lam <= 1 or not theta_fits:
             raise StudyError(
-                f"fedplus: expected lam from 0 to 1 and theta up to 1, got {self.lam} and {self.theta}"
+                "fedplus: expected lam from 0 to 1 and theta up to 1,"
+                f" got {self.lam} and {self.theta}"
             )
         if self.weights != "uniform":
             raise StudyError("fedplus counts all clients' models the same; use weights: uniform")
@@ -65,7 +75,8 @@ class FedPlus(Algorithm, name="fedplus"):
         return {"w": x, "known": x}  # its model, and what the server knows of it
 
     def begin(self, sent: Rows, mine: Rows) -> tuple[Tensor, Rows, Rows | None]:
-        x, w = sent["x"], mine["w"]
+        x = sent["x"]
+        w = mine["w"]
         z = x + shrink(w - x, self.mu / self.alpha, self.kind)
         return torch.lerp(w, x, self.lam), {**mine, "z": z}, None
 
@@ -81,11 +92,13 @@ class FedPlus(Algorithm, name="fedplus"):
         return {**mine, "known": old["known"] + arrived["dx"]}
 
     def aggregate(self, server: Server, cohort: Cohort) -> Server:
-        who = torch.tensor(cohort.ids, device=server["x"].device)
+        ids = torch.tensor(cohort.ids, device=server["x"].device)
         dx = cohort.rows("dx")
-        sound = dx.isfinite().all(1, keepdim=True)  # a client that sends NaN keeps its place
-        models = server["models"].index_add(0, who, torch.where(sound, dx, 0.0))
-        return {"x": centre(models, self.mu / self.alpha, self.kind), "models": models}
+        sound = dx.isfinite().all(1, keepdim=True)  # a client that sends NaN stays where it was
+        dx = torch.where(sound, dx, 0.0)
+        models = server["models"].index_add(0, ids, dx)
+        x = centre(models, self.mu / self.alpha, self.kind)
+        return {"x": x, "models": models}
 
     def personal(self, sent: Rows, mine: Rows) -> Tensor:
         return mine["w"]
@@ -93,7 +106,8 @@ class FedPlus(Algorithm, name="fedplus"):
     def check(self, optimiser: Optimiser) -> None:
         if not isinstance(optimiser, SGD):
             raise StudyError(
-                f"fedplus mixes a gradient step with z, and {optimiser.name} would rescale both; use optimiser: sgd"
+                f"fedplus mixes a gradient step with z, and {optimiser.name} would rescale both;"
+                " use optimiser: sgd"
             )
 
 
@@ -104,11 +118,14 @@ def shrink(d: Tensor, rho: Tensor | float, kind: str) -> Tensor:
     if kind == "median":
         return d.sign() * (d.abs() - rho).clamp(min=0)
     size: Tensor = torch.linalg.vector_norm(d, dim=1, keepdim=True)
-    return d * (1 - rho / size.clamp(min=torch.finfo(d.dtype).tiny)).clamp(min=0)
+    size = size.clamp(min=torch.finfo(d.dtype).tiny)  # zero stays zero
+    return d * (1 - rho / size).clamp(min=0)
 
 
 def centre(models: Tensor, rho: float, kind: str) -> Tensor:
     """The x that minimises the mean of Phi_rho(w_k - x). # (N, P) -> (P,)"""
     if kind == "mean":
         return models.mean(0)
-    return huber_location(models, rho) if kind == "median" else spatial_huber_location(models, rho)
+    if kind == "median":
+        return huber_location(models, rho)
+    return spatial_huber_location(models, rho)

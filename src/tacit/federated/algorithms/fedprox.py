@@ -1,5 +1,8 @@
-"""FedProx. Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks, 2020,
-algorithm 2."""
+"""FedProx.
+
+Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks, 2020,
+algorithm 2.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ from tacit.training.trainer import Work
 class FedProx(Algorithm, name="fedprox"):
     """FedAvg with a pull towards the global model, against drift on non-IID data (Li et al., 2020).
 
-    Client k minimises F_k(w) + mu/2 |w - x|^2, so its gradient is G_k(w) + mu (w - x); mu = 0 is FedAvg.
+    Client k minimises F_k(w) + mu/2 |w - x|^2, so its gradient is G_k(w) + mu (w - x).
+    mu = 0 is FedAvg.
     """
 
     mu: float = 0.01
@@ -37,9 +41,11 @@ class FedProx(Algorithm, name="fedprox"):
 
 @dataclass(frozen=True)
 class AdaptiveFedProx(FedProx, name="fedprox_adaptive"):
-    """FedProx whose mu follows the loss: down after `after` falls in a row, up when it rises (Li et al., 2020).
+    """FedProx whose mu follows the loss: down after `after` falls in a row, up when it rises
+    (Li et al., 2020).
 
-    It moves by `step`, never below zero. The loss is the clients' mean over the round's local work. Section 5.3.2.
+    It moves by `step`, never below zero. The loss is the clients' mean over the round's local work.
+    Section 5.3.2.
     """
 
     mu: float = 1.0
@@ -50,9 +56,9 @@ class AdaptiveFedProx(FedProx, name="fedprox_adaptive"):
 
     def __post_init__(self) -> None:
         if not self.mu >= 0 or not self.step >= 0 or self.after < 1:
-            given = f"{self.mu}, {self.step}, {self.after}"
             raise StudyError(
-                f"fedprox_adaptive: expected mu and step of 0 or more and after of 1 or more, got {given}"
+                "fedprox_adaptive: expected mu and step of 0 or more and after of 1 or more,"
+                f" got {self.mu}, {self.step}, {self.after}"
             )
 
     def server_init(self, x: Tensor, population: int) -> Server:
@@ -64,7 +70,11 @@ class AdaptiveFedProx(FedProx, name="fedprox_adaptive"):
     def aggregate(self, server: Server, cohort: Cohort) -> Server:
         loss = cohort.mean_loss
         falls = server["falls"] + 1 if loss < server["loss"] else 0
-        change = self.step if loss > server["loss"] else -self.step if falls == self.after else 0.0
+        change = 0.0
+        if loss > server["loss"]:
+            change = self.step
+        elif falls == self.after:
+            change = -self.step
         mu = max(0.0, server["mu"] + change)
         x = server["x"] + cohort.combine("dx")
         return {"x": x, "mu": mu, "loss": loss, "falls": falls % self.after}

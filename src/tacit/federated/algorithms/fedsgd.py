@@ -1,5 +1,8 @@
-"""FedSGD. McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks from
-Decentralized Data, 2017, section 2."""
+"""FedSGD.
+
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks
+from Decentralized Data, 2017, section 2.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from tacit.training.optimisers import SGD, Optimiser
 
 @dataclass(frozen=True)
 class FedSGD(Algorithm, name="fedsgd"):
-    """One full-batch gradient step per round, averaged: gradient descent on the pooled data (McMahan et al., 2017).
+    """One full-batch gradient step per round, averaged: gradient descent on the pooled data
+    (McMahan et al., 2017).
 
     Server:  x <- x - lr sum_k p_k G_k(x)
     """
@@ -24,5 +28,6 @@ class FedSGD(Algorithm, name="fedsgd"):
     def check(self, optimiser: Optimiser) -> None:
         if not isinstance(optimiser, SGD):
             raise StudyError(
-                f"fedsgd averages plain gradients, which {optimiser.name} would rescale; use optimiser: sgd"
+                f"fedsgd averages plain gradients, which {optimiser.name} would rescale;"
+                " use optimiser: sgd"
             )

@@ -16,7 +16,8 @@ from tacit.training.trainer import Work
 
 @dataclass(frozen=True)
 class Local(Algorithm, name="local"):
-    """Every client trains alone and sends nothing; the global model stays untrained. A baseline for personal models."""
+    """Every client trains alone and sends nothing; the global model stays untrained. A baseline for
+    personal models."""
 
     neutral: ClassVar[Mapping[str, float] | None] = None
     combines: ClassVar[bool] = False

@@ -1,5 +1,8 @@
-"""SCAFFOLD. Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: SCAFFOLD: Stochastic Controlled Averaging for Federated
-Learning, 2020, algorithm 1."""
+"""SCAFFOLD.
+
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: SCAFFOLD: Stochastic Controlled Averaging for
+Federated Learning, 2020, algorithm 1.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,17 @@ from tacit.training.trainer import Work
 
 @dataclass(frozen=True)
 class Scaffold(Algorithm, name="scaffold"):
-    """Control variates correct each client's drift: c_k estimates its own gradient, c everybody's (Karimireddy, 2020).
+    """Control variates correct each client's drift: c_k estimates its own gradient, c everybody's
+    (Karimireddy, 2020).
 
     Client k, tau_k times:  w <- w - lr (G_k(w) - c_k + c)
       option I:   c_k+ = the gradient of F_k at x, over all its data
       option II:  c_k+ = c_k - c + (x - w) / (tau_k lr)
-    Server:  x <- x + server_lr mean_S (w_k - x),  c <- c + |S| / N mean_S (c_k+ - c_k),  so that c = mean of all c_k
+    Server:  x <- x + server_lr mean_S (w_k - x)
+             c <- c + |S| / N mean_S (c_k+ - c_k),  so that c = mean of all c_k
 
-    All control variates start at zero. `weights: samples` weights both means by samples: the optimum is then that of
-    the pooled data, instead of the mean over clients.
+    All control variates start at zero. `weights: samples` weights both means by samples: the
+    optimum is then that of the pooled data, instead of the mean over clients.
     """
 
     option: Literal["I", "II"] = "II"
@@ -62,20 +67,22 @@ class Scaffold(Algorithm, name="scaffold"):
             c = work.full_gradient
         else:
             c = mine["c"] - sent["c"] + (sent["x"] - w) / (work.steps * work.lr)
-        return {"dx": w - sent["x"], "dc": c - mine["c"]}, {"c": c}
+        dx = w - sent["x"]
+        dc = c - mine["c"]
+        return {"dx": dx, "dc": dc}, {"c": c}
 
     def settle(self, old: Rows, mine: Rows, arrived: Rows) -> Rows:
-        return {
-            "c": old["c"] + arrived["dc"]
-        }  # as the server counts it, or c would leave the mean of the c_k
+        # As the server counts it, or c would no longer be the mean of the c_k.
+        return {"c": old["c"] + arrived["dc"]}
 
     def aggregate(self, server: Server, cohort: Cohort) -> Server:
         x = server["x"] + self.server_lr * cohort.combine("dx")
-        return {"x": x, "c": server["c"] + cohort.share * cohort.combine("dc")}
+        c = server["c"] + cohort.share * cohort.combine("dc")
+        return {"x": x, "c": c}
 
     def check(self, optimiser: Optimiser) -> None:
         if self.option == "II" and not isinstance(optimiser, SGD):
             raise StudyError(
-                f"scaffold's option II reads the mean gradient off the update, which {optimiser.name} rescales;"
-                " use optimiser: sgd, or option: I"
+                "scaffold's option II reads the mean gradient off the update, which"
+                f" {optimiser.name} rescales; use optimiser: sgd, or option: I"
             )

@@ -16,19 +16,15 @@ from tacit.federated.combine.replies import Replies
 
 @dataclass(frozen=True)
 class Combiner(Registered, family="combiners", home="tacit.federated.combine"):
-    """Called as `combiner(rows, cohort)`: (K, P) -> (P,). Robust ones count every client the same."""
+    """Called as `combiner(rows, cohort)`: (K, P) -> (P,). Robust ones count all clients alike."""
 
     linear: ClassVar[bool] = False  # every row counts, however far out it lies
-    is_mean: ClassVar[bool] = (
-        False  # it is cohort.average(rows): all that a server that sees sums can compute
-    )
-    needs_server_data: ClassVar[bool] = (
-        False  # cohort.server_loss, on samples set aside before the split
-    )
+    is_mean: ClassVar[bool] = False  # it is cohort.average(rows), which sums are enough for
+    needs_server_data: ClassVar[bool] = False  # cohort.server_loss, on samples set aside
 
     @property
     def quorum(self) -> int:
-        """The fewest replies that it can work with; a round with fewer leaves the model as it was."""
+        """The fewest replies that it works with; fewer in a round leave the model as it was."""
         return 1
 
     def tolerates(self, replies: int) -> int:
@@ -52,7 +48,10 @@ class Combiner(Registered, family="combiners", home="tacit.federated.combine"):
 
 @dataclass(frozen=True)
 class Selecting(Combiner):
-    """Keeps some of the rows, chosen on the clients' updates dx, and averages them; other entries follow the choice."""
+    """Averages some of the rows, chosen on the clients' updates dx.
+
+    The choice holds for the other entries of their messages too.
+    """
 
     @abstractmethod
     def choose(self, dx: Tensor, cohort: Replies) -> Tensor:

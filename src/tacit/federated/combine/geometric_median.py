@@ -1,4 +1,7 @@
-"""The geometric median. Pillutla, Kakade, Harchaoui: Robust Aggregation for Federated Learning, 2022, algorithm 2."""
+"""The geometric median.
+
+Pillutla, Kakade, Harchaoui: Robust Aggregation for Federated Learning, 2022, algorithm 2.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,11 @@ from tacit.federated.combine.replies import Replies
 
 @dataclass(frozen=True)
 class GeometricMedian(Combiner, name="geometric_median"):
-    """The point with the least sum of distances to the rows, by smoothed Weiszfeld steps (Pillutla et al., 2022).
+    """The point with the least sum of distances to the rows, by smoothed Weiszfeld steps
+    (Pillutla et al., 2022).
 
-    z <- sum_k b_k x_k / sum_k b_k,  b_k = 1 / max(smoothing, |x_k - z|),  until no share b_k / sum b moves by 1e-10
+    z <- sum_k b_k x_k / sum_k b_k,  b_k = 1 / max(smoothing, |x_k - z|),
+    until no share b_k / sum b moves by 1e-10
 
     `smoothing` is a distance, as in the paper: updates that differ by less than that are averaged.
     """

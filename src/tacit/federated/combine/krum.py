@@ -1,5 +1,8 @@
-"""Krum and Multi-Krum. Blanchard, El Mhamdi, Guerraoui, Stainer: Machine Learning with Adversaries: Byzantine Tolerant
-Gradient Descent, 2017, section 4."""
+"""Krum and Multi-Krum.
+
+Blanchard, El Mhamdi, Guerraoui, Stainer: Machine Learning with Adversaries: Byzantine Tolerant
+Gradient Descent, 2017, section 4.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,11 @@ from tacit.federated.combine.replies import Replies
 
 @dataclass(frozen=True)
 class Krum(Selecting, name="krum"):
-    """The row closest to its n - f - 2 nearest neighbours; withstands `f` liars of n > 2f + 2 (Blanchard et al., 2017).
+    """The row closest to its n - f - 2 nearest neighbours; withstands `f` liars of n > 2f + 2
+    (Blanchard et al., 2017).
 
-    s_i = sum of |x_i - x_j|^2 over the n - f - 2 nearest j != i;  the row of least s, the lowest index on ties
+    s_i = sum of |x_i - x_j|^2 over the n - f - 2 nearest j != i
+    The row of least s is returned, the lowest index on ties.
     """
 
     f: int = 1
@@ -37,8 +42,9 @@ class Krum(Selecting, name="krum"):
     def check(self, replies: int) -> None:
         if replies < self.quorum:
             raise StudyError(
-                f"{self.name} withstands f liars among n > 2f + 2 replies: with f={self.f} it needs {self.quorum},"
-                f" and a round of this study has {replies}; lower f, or have more clients"
+                f"{self.name} withstands f liars among n > 2f + 2 replies: with f={self.f} it needs"
+                f" {self.quorum}, and a round of this study has {replies}; lower f, or have more"
+                " clients"
             )
 
     def choose(self, dx: Tensor, cohort: Replies) -> Tensor:
@@ -47,7 +53,8 @@ class Krum(Selecting, name="krum"):
 
 @dataclass(frozen=True)
 class MultiKrum(Krum, name="multi_krum"):
-    """The mean of the `m` rows with the least Krum scores, n - f - 2 of n unless given (Blanchard et al., 2017)."""
+    """The mean of the `m` rows with the least Krum scores, n - f - 2 of n unless given
+    (Blanchard et al., 2017)."""
 
     m: int | None = None
 
@@ -59,45 +66,56 @@ class MultiKrum(Krum, name="multi_krum"):
 
     def check(self, replies: int) -> None:
         super().check(replies)
-        if self.m is not None and self.m > replies - self.f:
+        honest = replies - self.f
+        if self.m is not None and self.m > honest:
             raise StudyError(
-                f"multi_krum.m: {self.m} of {replies} hold liars; use m up to n - f = {replies - self.f}"
+                f"multi_krum.m: {self.m} of {replies} hold liars; use m up to n - f = {honest}"
             )
 
     def choose(self, dx: Tensor, cohort: Replies) -> Tensor:
         scores = krum_scores(dx, self.f)
-        m = (
-            len(dx) - self.f - 2 if self.m is None else min(self.m, len(dx) - self.f)
-        )  # fewer may have replied
+        honest = len(dx) - self.f
+        # Fewer may have replied than the study expects.
+        m = honest - 2 if self.m is None else min(self.m, honest)
         best = scores.argsort(stable=True)[:m]
-        kept = best[scores[best].isfinite()]
-        return kept.sort()[0] if len(kept) else best[:1]
+        finite = best[scores[best].isfinite()]
+        if not len(finite):
+            return best[:1]
+        return finite.sort()[0]
 
 
 def krum_scores(rows: Tensor, f: int) -> Tensor:
-    """Each row's sum of squared distances to its n - f - 2 nearest. # (n, P) -> (n,), in double precision
+    """Each row's sum of squared distances to its n - f - 2 nearest, in double precision.
 
-    Distances come from one product X X^T. In single precision that loses them where rows differ by much less than
-    their length, so the rows are centred, on a typical one first and again on the best if that was too far away.
+    Distances come from one product X X^T. In single precision that loses them where rows differ by
+    much less than their length, so the rows are centred: on a typical one first, and again on the
+    best if that was too far away. # (n, P) -> (n,)
     """
     if len(rows) <= 2 * f + 2:
         raise StudyError(f"krum needs n > 2f + 2 rows, got n={len(rows)} for f={f}")
-    lengths, nearest = row_lengths(rows), len(rows) - f - 2
-    finite, centre, precision = lengths.isfinite(), typical(lengths), torch.finfo(rows.dtype).eps
-    for attempt in range(2):
+    lengths = row_lengths(rows)
+    finite = lengths.isfinite()
+    nearest = len(rows) - f - 2
+    precision = torch.finfo(rows.dtype).eps
+
+    def scores_around(centre: Tensor) -> tuple[Tensor, Tensor]:
+        """The scores, and the squared distances from the centre that rounding depends on."""
         products = gram(rows, rows[centre])
         squares = products.diagonal()
-        scores = _scores((squares[:, None] + squares - 2 * products).clamp(min=0), finite, nearest)
-        best = scores.argmin()
-        lost = scores[best] / nearest < 1e4 * precision * squares[best]
-        if attempt or not lost:
-            break
-        centre = best
+        distances = (squares[:, None] + squares - 2 * products).clamp(min=0)
+        return _sums_of_nearest(distances, finite, nearest), squares
+
+    scores, squares = scores_around(typical(lengths))
+    best = scores.argmin()
+    lost_in_rounding = scores[best] / nearest < 1e4 * precision * squares[best]
+    if lost_in_rounding:
+        scores, _ = scores_around(best)
     return scores
 
 
-def _scores(distances: Tensor, finite: Tensor, nearest: int) -> Tensor:
-    distances = distances.masked_fill(~(finite[:, None] & finite), torch.inf).fill_diagonal_(
-        torch.inf
-    )  # not itself
-    return distances.topk(nearest, dim=1, largest=False).values.sum(1)
+def _sums_of_nearest(distances: Tensor, finite: Tensor, nearest: int) -> Tensor:
+    both_finite = finite[:, None] & finite
+    distances = distances.masked_fill(~both_finite, torch.inf)
+    distances.fill_diagonal_(torch.inf)  # no row is its own neighbour
+    smallest = distances.topk(nearest, dim=1, largest=False).values
+    return smallest.sum(1)

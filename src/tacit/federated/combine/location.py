@@ -1,4 +1,7 @@
-"""Where the middle of some rows is, in Huber's sense: between the median (rho -> 0) and the mean (rho -> infinity)."""
+"""Where the middle of some rows is, in Huber's sense.
+
+It lies between the median (rho -> 0) and the mean (rho -> infinity).
+"""
 
 from __future__ import annotations
 
@@ -21,36 +24,48 @@ def huber_location(rows: Tensor, rho: float) -> Tensor:
 
 
 def _huber(x: Tensor, rho: float) -> Tensor:
-    """Newton's steps between the bounds that the median gives; the sum is piecewise linear, so they end exactly."""
+    """Newton's steps between the bounds that the median gives.
+
+    The sum is piecewise linear, so they end exactly.
+    """
     ordered = x.sort(0)[0]
-    median = (ordered[(len(x) - 1) // 2] + ordered[len(x) // 2]) / 2
+    lower = ordered[(len(x) - 1) // 2]
+    upper = ordered[len(x) // 2]
+    median = (lower + upper) / 2
     if rho == 0:
         return median
-    low, high = torch.maximum(median - rho, ordered[0]), torch.minimum(median + rho, ordered[-1])
+    low = torch.maximum(median - rho, ordered[0])
+    high = torch.minimum(median + rho, ordered[-1])
     t = median
     for _ in range(100):
         gap = x - t
-        pull, slope = gap.clamp(-rho, rho).sum(0), (gap.abs() < rho).sum(0)
-        low, high = torch.where(pull > 0, t, low), torch.where(pull < 0, t, high)
-        step = t + pull / slope
-        inside = (slope > 0) & (step >= low) & (step <= high)
-        new = torch.where(pull == 0, t, torch.where(inside, step, (low + high) / 2))
-        if torch.equal(new, t):
+        pull = gap.clamp(-rho, rho).sum(0)
+        slope = (gap.abs() < rho).sum(0)
+        low = torch.where(pull > 0, t, low)
+        high = torch.where(pull < 0, t, high)
+        newton = t + pull / slope
+        inside = (slope > 0) & (newton >= low) & (newton <= high)
+        step = torch.where(inside, newton, (low + high) / 2)
+        next_t = torch.where(pull == 0, t, step)
+        if torch.equal(next_t, t):
             break
-        t = new
+        t = next_t
     return t
 
 
 def spatial_huber_location(rows: Tensor, rho: float) -> Tensor:
-    """The z that minimises sum_k h(|x_k - z|), h quadratic up to rho and linear beyond. # (K, P) -> (P,)
+    """The z that minimises sum_k h(|x_k - z|), h quadratic up to rho and linear beyond.
 
-    z is a weighted mean of the rows, so Weiszfeld's steps need their inner products only: one pass over the matrix, and
-    then steps on K numbers. Rows that are not finite are left out, and very far ones drawn in along their ray, which
-    does not move z: passes are repeated from the z found until it stays.
+    z is a weighted mean of the rows, so Weiszfeld's steps need their inner products only: one pass
+    over the matrix, and then steps on K numbers. Rows that are not finite are left out. Very far
+    ones are drawn in along their ray, which does not move z; then passes are repeated from the new
+    z until it stays. # (K, P) -> (P,)
     """
     lengths = row_lengths(rows)
-    if not (finite := lengths.isfinite()).all():
-        rows, lengths = rows[finite], lengths[finite]
+    finite = lengths.isfinite()
+    if not finite.all():
+        rows = rows[finite]
+        lengths = lengths[finite]
     if len(rows) < 2 or rho == math.inf:
         return rows.mean(0)
     z = rows[typical(lengths)]
@@ -58,35 +73,41 @@ def spatial_huber_location(rows: Tensor, rho: float) -> Tensor:
         products = gram(rows, z)
         lengths = products.diagonal().sqrt()
         limit = FAR * lengths.median()
-        scale = torch.where((lengths > limit) & (limit > 0), limit / lengths, 1.0)
+        too_far = (lengths > limit) & (limit > 0)
+        scale = torch.where(too_far, limit / lengths, 1.0)
         shares = _weiszfeld(products * scale[:, None] * scale, rho) * scale
         if (scale == 1).all():
             return shares.to(rows) @ rows
-        offset = torch.cat(
-            [shares.to(rows) @ (rows[:, columns] - z[columns]) for columns in column_chunks(rows)]
-        )
+        offset = _offset(rows, z, shares.to(rows))
         z = z + offset
         if offset.norm() <= 1e-6 * lengths.median():
             break
     return z
 
 
+def _offset(rows: Tensor, z: Tensor, shares: Tensor) -> Tensor:
+    """sum_k share_k (x_k - z). # (K, P), (P,), (K,) -> (P,)"""
+    chunks = column_chunks(rows)
+    return torch.cat([shares @ (rows[:, columns] - z[columns]) for columns in chunks])
+
+
 def _weiszfeld(products: Tensor, rho: float) -> Tensor:
     """The shares of the rows in their spatial location, from their inner products. # (K, K) -> (K,)
 
-    In NumPy: the steps are many and small, and on a busy machine torch's threads would wait for each other at each.
+    In NumPy: the steps are many and small, and on a busy machine torch's threads would wait for
+    each other at every step.
     """
     g = products.cpu().numpy()
     squares = g.diagonal()
-    rho = max(
-        rho, 1e-12 * math.sqrt(squares.max()), 1e-150
-    )  # a step on a row itself needs some width
+    longest = math.sqrt(squares.max())
+    rho = max(rho, 1e-12 * longest, 1e-150)  # a step from a row itself needs some width
     shares = np.full(len(g), 1 / len(g))
     for _ in range(STEPS):
         mixed = g @ shares
         distances = np.sqrt(np.maximum(squares - 2 * mixed + shares @ mixed, 0))
         pulls = 1 / np.maximum(distances, rho)
-        old, shares = shares, pulls / pulls.sum()
+        old = shares
+        shares = pulls / pulls.sum()
         if np.abs(shares - old).max() <= TOLERANCE:
             break
     return torch.from_numpy(shares).to(products.device)

@@ -1,5 +1,8 @@
-"""Coordinate-wise median and trimmed mean. Yin, Chen, Ramchandran, Bartlett: Byzantine-Robust Distributed Learning:
-Towards Optimal Statistical Rates, 2018, definitions 1 and 2."""
+"""Coordinate-wise median and trimmed mean.
+
+Yin, Chen, Ramchandran, Bartlett: Byzantine-Robust Distributed Learning: Towards Optimal Statistical
+Rates, 2018, definitions 1 and 2.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,26 @@ from tacit.federated.combine.replies import Replies
 
 @dataclass(frozen=True)
 class Median(Combiner, name="median"):
-    """The median of each coordinate; of an even number, the mean of the two in the middle (Yin et al., 2018)."""
+    """The median of each coordinate; of an even number, the mean of the two in the middle
+    (Yin et al., 2018)."""
 
     def tolerates(self, replies: int) -> int:
         return (replies - 1) // 2
 
     def __call__(self, rows: Tensor, cohort: Replies) -> Tensor:
-        low, high = (len(rows) - 1) // 2, len(rows) // 2
-        return reduce_sorted(rows, lambda x: (x[:, low] + x[:, high]) / 2)
+        low = (len(rows) - 1) // 2
+        high = len(rows) // 2
+
+        def middle(ordered: Tensor) -> Tensor:
+            return (ordered[:, low] + ordered[:, high]) / 2
+
+        return reduce_sorted(rows, middle)
 
 
 @dataclass(frozen=True)
 class TrimmedMean(Combiner, name="trimmed_mean"):
-    """The mean of each coordinate without its b largest and b smallest values, b = floor(beta n) (Yin et al., 2018)."""
+    """The mean of each coordinate without its b largest and b smallest values, b = floor(beta n)
+    (Yin et al., 2018)."""
 
     beta: float = 0.2
 
@@ -48,10 +58,18 @@ class TrimmedMean(Combiner, name="trimmed_mean"):
     def caution(self, replies: int) -> str | None:
         if not self.beta or self.trimmed(replies):
             return None
-        return f"trimmed_mean drops floor(beta n) replies a side, which of {replies} is none; use a larger beta"
+        return (
+            f"trimmed_mean drops floor(beta n) replies a side, which of {replies} is none;"
+            " use a larger beta"
+        )
 
     def __call__(self, rows: Tensor, cohort: Replies) -> Tensor:
-        b = self.trimmed(len(rows))
-        return (
-            reduce_sorted(rows, lambda x: x[:, b : x.shape[1] - b].mean(1)) if b else rows.mean(0)
-        )
+        n = len(rows)
+        b = self.trimmed(n)
+        if b == 0:
+            return rows.mean(0)
+
+        def mean_of_middle(ordered: Tensor) -> Tensor:
+            return ordered[:, b : n - b].mean(1)
+
+        return reduce_sorted(rows, mean_of_middle)

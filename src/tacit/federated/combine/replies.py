@@ -7,13 +7,15 @@ from typing import Protocol
 
 from torch import Tensor
 
+ServerLoss = Callable[[Tensor, int], Tensor]  # dx rows (K, P) and a sample size -> losses (K, 1)
+
 
 class Replies(Protocol):
     """One row per client that replied; `tacit.federated.cohort.Cohort` is one."""
 
     @property
-    def server_loss(self) -> Callable[[Tensor, int], Tensor] | None:
-        """The loss, on the server's data, of updates dx (K, P), given a sample size; None where it has no data."""
+    def server_loss(self) -> ServerLoss | None:
+        """The loss of updates on the server's own data; None where it has no data."""
 
     @property
     def choice(self) -> Tensor:

@@ -1,5 +1,8 @@
-"""Zeno. Xie, Koyejo, Gupta: Zeno: Distributed Stochastic Gradient Descent with Suspicion-based Fault-tolerance, 2019,
-definitions 3 and 4."""
+"""Zeno.
+
+Xie, Koyejo, Gupta: Zeno: Distributed Stochastic Gradient Descent with Suspicion-based
+Fault-tolerance, 2019, definitions 3 and 4.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,15 @@ from tacit.federated.combine.replies import Replies
 
 @dataclass(frozen=True)
 class Zeno(Selecting, name="zeno"):
-    """The mean of all but the `b` updates that lower the loss on the server's own data the least (Xie et al., 2019).
+    """The mean of all but the `b` updates that lower the loss on the server's own data the least
+    (Xie et al., 2019).
 
-    score(u) = f_r(x) - f_r(x - gamma u) - rho |u|^2 for an update dx = -gamma u;  the n - b best are averaged
+    score(u) = f_r(x) - f_r(x - gamma u) - rho |u|^2 for an update dx = -gamma u
+    The n - b best are averaged.
 
-    f_r is the loss on `batch_size` samples, drawn each round from those set aside for the server before the split.
-    `norm: mean` takes the mean of u^2 in place of its sum, as the authors' code does: rho then does not grow with P.
+    f_r is the loss on `batch_size` samples, drawn each round from those set aside for the server
+    before the split. `norm: mean` takes the mean of u^2 in place of its sum, as the authors' code
+    does: rho then does not grow with P.
     """
 
     b: int = 1
@@ -35,11 +41,13 @@ class Zeno(Selecting, name="zeno"):
     def __post_init__(self) -> None:
         if self.b < 0 or self.batch_size < 1:
             raise StudyError(
-                f"zeno: expected b of 0 or more and batch_size of 1 or more, got {self.b}, {self.batch_size}"
+                "zeno: expected b of 0 or more and batch_size of 1 or more,"
+                f" got {self.b}, {self.batch_size}"
             )
         if not self.rho >= 0 or not self.gamma > 0:
             raise StudyError(
-                f"zeno: expected rho of 0 or more and gamma above 0, got {self.rho} and {self.gamma}"
+                "zeno: expected rho of 0 or more and gamma above 0,"
+                f" got {self.rho} and {self.gamma}"
             )
 
     @property
@@ -57,18 +65,23 @@ class Zeno(Selecting, name="zeno"):
 
     def choose(self, dx: Tensor, cohort: Replies) -> Tensor:
         order = self.scores(dx, cohort).argsort(descending=True, stable=True)
-        return order[: len(dx) - self.b].sort()[0]
+        best = order[: len(dx) - self.b]
+        return best.sort()[0]
 
     def scores(self, dx: Tensor, cohort: Replies) -> Tensor:
-        """Each update's descent on the server's sample, less a penalty on its size. # (K, P) -> (K,)"""
+        """Each update's descent on the server's sample, less a penalty on its size.
+
+        (K, P) -> (K,)
+        """
         if cohort.server_loss is None:
             raise StudyError(
                 "zeno judges updates on the server's own data; set server_samples: 100, say"
             )
-        before, after = (  # on the same sample, which the round fixes
-            cohort.server_loss(rows, self.batch_size)[:, 0].double()
-            for rows in (torch.zeros_like(dx[:1]), dx)
-        )
+        no_update = torch.zeros_like(dx[:1])
+        before = cohort.server_loss(no_update, self.batch_size)[:, 0].double()
+        after = cohort.server_loss(dx, self.batch_size)[:, 0].double()  # on the same sample
         squares = (row_lengths(dx).double() / self.gamma) ** 2
-        penalty = self.rho * squares / (dx.shape[1] if self.norm == "mean" else 1)
+        penalty = self.rho * squares
+        if self.norm == "mean":
+            penalty = penalty / dx.shape[1]
         return (before - after - penalty).nan_to_num(nan=-torch.inf)

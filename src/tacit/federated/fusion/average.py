@@ -16,7 +16,8 @@ from tacit.federated.fusion.matching import Floats
 
 @dataclass(frozen=True)
 class Average(Fusion, name="average"):
-    """Neuron by neuron, in whatever order they stand; clients count by their samples, where these are known."""
+    """Neuron by neuron, in whatever order they stand; clients count by their samples, where these
+    are known."""
 
     one_width: ClassVar[bool] = True
 
@@ -32,17 +33,21 @@ class Average(Fusion, name="average"):
         counts: Floats | None = None,
         start: Assignment | None = None,
     ) -> Fused:
-        if len({network.widths for network in networks}) > 1:
+        widths = networks[0].widths
+        if any(network.widths != widths for network in networks):
             raise StudyError("average needs networks of the same widths; use pfnm or spahm")
-        shares = np.ones(len(networks)) if counts is None else counts.sum(1)
-        shares = shares / shares.sum()
+        samples = np.ones(len(networks)) if counts is None else counts.sum(1)
+        shares = samples / samples.sum()
+        weights = _means([network.weights for network in networks], shares)
+        biases = _means([network.biases for network in networks], shares)
+        assignment = tuple((np.arange(width),) * len(networks) for width in widths)
+        return Fused(Dense(weights, biases), assignment)
 
-        def mean(parts: Sequence[Floats]) -> Floats:
-            return np.asarray(sum(share * part for share, part in zip(shares, parts, strict=True)))
 
-        weights = tuple(
-            mean(layer) for layer in zip(*(one.weights for one in networks), strict=True)
-        )
-        biases = tuple(mean(layer) for layer in zip(*(one.biases for one in networks), strict=True))
-        same = tuple(tuple(np.arange(width) for _ in networks) for width in networks[0].widths)
-        return Fused(Dense(weights, biases), same)
+def _means(networks: Sequence[tuple[Floats, ...]], shares: Floats) -> tuple[Floats, ...]:
+    """The weighted mean of each layer's array over the networks."""
+    means = []
+    for arrays in zip(*networks, strict=True):
+        weighted = [share * array for share, array in zip(shares, arrays, strict=True)]
+        means.append(np.asarray(sum(weighted)))
+    return tuple(means)

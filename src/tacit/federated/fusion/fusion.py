@@ -15,14 +15,14 @@ from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.matching import Floats, Matching, Places
 
 SMALLEST = 1e-30  # of variances
-Assignment = tuple[
-    tuple[Places, ...], ...
-]  # for each hidden layer and client: the global neuron of each of its own
+
+# For each hidden layer and client: the global neuron of each of the client's neurons.
+Assignment = tuple[tuple[Places, ...], ...]
 
 
 @dataclass(frozen=True)
 class Fused:
-    """One network, and which of its neurons each client's are."""
+    """One network, and which of its neurons each client's neurons have become."""
 
     network: Dense
     assignment: Assignment
@@ -60,13 +60,13 @@ class Fusion(Registered, family="fusions", home="tacit.federated.fusion"):
     ) -> Fused:
         """Fuses clients' networks.
 
-        `counts` are the samples that each client has of each class, (J, classes), or in all, (J, 1), where they are
-        known; `start` is the assignment of the round before.
+        `counts` are the samples that each client has of each class, (J, classes), or in all,
+        (J, 1), where they are known; `start` is the assignment of the round before.
         """
 
 
 def check_sizes(fusion: Any, *names: str) -> None:
-    """Refuses variances and the like that are no numbers to compute with, and fewer than no sweeps."""
+    """Refuses variances and the like that cannot be computed with, and a negative `sweeps`."""
     for name in names:
         value = getattr(fusion, name)
         if value is not None and not SMALLEST <= value <= 1 / SMALLEST:
@@ -78,61 +78,77 @@ def check_sizes(fusion: Any, *names: str) -> None:
 
 def check_networks(networks: Sequence[Dense], names: Sequence[str]) -> None:
     """Refuses networks that cannot become one."""
-    sizes = [
-        {"inputs": one.inputs, "outputs": one.outputs, "hidden layers": len(one.widths)}
-        for one in networks
-    ]
-    for name, own in zip(names, sizes, strict=True):
-        for what, wanted in sizes[0].items():
-            if own[what] != wanted:
+    for name, network in zip(names, networks, strict=True):
+        sizes = _sizes(network)
+        for kind, wanted in _sizes(networks[0]).items():
+            if sizes[kind] != wanted:
                 raise DataError(
-                    f"{name} has {own[what]} {what}, and {names[0]} has {wanted}; they must agree"
+                    f"{name} has {sizes[kind]} {kind}, and {names[0]} has {wanted}; they must agree"
                 )
 
 
-Match = Callable[[int, Sequence[Floats], Sequence[Places] | None], Matching]
+def _sizes(network: Dense) -> dict[str, int]:
+    return {
+        "inputs": network.inputs,
+        "outputs": network.outputs,
+        "hidden layers": len(network.widths),
+    }
+
+
+# Matches the neurons of one hidden layer: its number, each client's neurons as vectors, and the
+# places of the round before.
+MatchLayer = Callable[[int, Sequence[Floats], Sequence[Places] | None], Matching]
 
 
 def fuse_layers(
-    networks: Sequence[Dense], match: Match, start: Assignment | None
+    networks: Sequence[Dense], match: MatchLayer, start: Assignment | None
 ) -> tuple[Dense, Assignment, float]:
-    """Matches hidden layers from the top down; `match` does so for one layer. The outputs' biases are left at zero.
+    """Matches hidden layers from the top down; the outputs' biases are left at zero.
 
-    A neuron is [its incoming weights, its bias, its outgoing weights]; the outgoing ones are lifted to the neurons
-    of the layer above as they were matched, with zeros for those that the client does not have. Incoming weights belong
-    to the layer below, so only the first hidden layer has any.
+    A neuron is [its incoming weights, its bias, its outgoing weights]. The outgoing ones are lifted
+    to the neurons of the layer above as they were matched, with zeros for those that the client
+    does not have. Incoming weights belong to the layer below, so only the first hidden layer has
+    any. Returns the network, the assignment, and the seconds in the assignment solver.
     """
     outgoing = [network.weights[-1].T for network in networks]
-    weights: list[Floats] = []
+    weights: list[Floats] = []  # from the outputs to the inputs, as the layers are matched
     biases: list[Floats] = [np.zeros(networks[0].outputs)]
     assignment: list[tuple[Places, ...]] = []
     solving = 0.0
     for layer in reversed(range(len(networks[0].widths))):
-        incoming = [
-            network.weights[0] if layer == 0 else np.zeros((network.widths[layer], 0))
-            for network in networks
-        ]
-        own = [network.biases[layer][:, None] for network in networks]
-        found = match(
-            layer,
-            [np.hstack(parts) for parts in zip(incoming, own, outgoing, strict=True)],
-            start[layer] if start else None,
-        )
-        cut = incoming[0].shape[1]
-        weights.insert(0, found.atoms[:, cut + 1 :].T)
-        biases.insert(0, found.atoms[:, cut])
-        assignment.insert(0, found.places)
-        solving += found.solving
-        if layer:
-            below = [network.weights[layer].T for network in networks]
-            outgoing = [
-                _lifted(*pair, len(found.atoms)) for pair in zip(below, found.places, strict=True)
-            ]
-    weights.insert(0, found.atoms[:, :cut])
-    return Dense(tuple(weights), tuple(biases)), tuple(assignment), solving
+        vectors = _neurons(networks, layer, outgoing)
+        matching = match(layer, vectors, start[layer] if start else None)
+        incoming = networks[0].inputs if layer == 0 else 0
+        weights.append(matching.atoms[:, incoming + 1 :].T)
+        biases.append(matching.atoms[:, incoming])
+        assignment.append(matching.places)
+        solving += matching.solving
+        if layer == 0:
+            weights.append(matching.atoms[:, :incoming])
+        else:
+            outgoing = _lifted(networks, layer, matching)
+    network = Dense(tuple(reversed(weights)), tuple(reversed(biases)))
+    return network, tuple(reversed(assignment)), solving
 
 
-def _lifted(weights: Floats, places: Places, width: int) -> Floats:
-    found = np.zeros((len(weights), width))
-    found[:, places] = weights
-    return found
+def _neurons(networks: Sequence[Dense], layer: int, outgoing: Sequence[Floats]) -> list[Floats]:
+    """Each client's neurons of a layer as vectors."""
+    vectors = []
+    for network, outgoing_weights in zip(networks, outgoing, strict=True):
+        incoming_weights = np.zeros((network.widths[layer], 0))
+        if layer == 0:
+            incoming_weights = network.weights[0]
+        bias = network.biases[layer][:, None]
+        vectors.append(np.hstack([incoming_weights, bias, outgoing_weights]))
+    return vectors
+
+
+def _lifted(networks: Sequence[Dense], layer: int, matching: Matching) -> list[Floats]:
+    """Each client's weights into a layer, with a column for every global neuron of the layer."""
+    lifted = []
+    for network, neurons in zip(networks, matching.places, strict=True):
+        weights = network.weights[layer].T
+        columns = np.zeros((len(weights), len(matching.atoms)))
+        columns[:, neurons] = weights
+        lifted.append(columns)
+    return lifted

@@ -1,6 +1,7 @@
-"""Gaussian mixtures that clients have fitted alone become one: their means are matched, weights and covariances follow.
+"""Gaussian mixtures that clients have fitted alone become one.
 
-As in Yurochkin et al., Statistical Model Aggregation via Parameter Matching, 2019, section 5.1.
+Their means are matched, and weights and covariances follow. As in Yurochkin et al., Statistical
+Model Aggregation via Parameter Matching, 2019, section 5.1.
 """
 
 from __future__ import annotations
@@ -21,56 +22,68 @@ def fuse_mixtures(
     samples: Sequence[float] | None = None,
     method: Spahm | None = None,
 ) -> tuple[Any, Matching]:
-    """One scikit-learn GaussianMixture of many that are fitted, and which of its components each of theirs is.
+    """One scikit-learn GaussianMixture of many that are fitted, and which component is which.
 
-    Clients count by their `samples`, where these are given. A component's covariance is the mean of its members'.
+    Clients count by their `samples`, where these are given. A component's covariance is the mean of
+    its members'.
     """
     from sklearn.mixture import GaussianMixture
 
-    kinds = {mixture.covariance_type for mixture in mixtures}
-    if len(kinds) != 1 or not all(hasattr(mixture, "means_") for mixture in mixtures):
-        raise DataError(
-            f"expected fitted mixtures with one covariance_type, got {', '.join(sorted(kinds)) or 'none'}"
-        )
-    kind, sizes = (
-        kinds.pop(),
-        np.ones(len(mixtures)) if samples is None else np.asarray(samples, np.float64),
-    )
-    if sizes.shape != (len(mixtures),) or not (sizes > 0).all():
-        raise DataError(
-            f"expected a number of samples above 0 for each of {len(mixtures)} mixtures"
-        )
-    found = (method or Spahm()).match([mixture.means_ for mixture in mixtures], draw)
+    kind = _covariance_type(mixtures)
+    sizes = _sample_sizes(samples, len(mixtures))
+    means = [mixture.means_ for mixture in mixtures]
+    matching = (method or Spahm()).match(means, draw)
     weights = [size * mixture.weights_ for size, mixture in zip(sizes, mixtures, strict=True)]
-    share = _summed(found, weights)
-    fused = GaussianMixture(len(found.atoms), covariance_type=kind)
-    fused.weights_, fused.means_ = share / share.sum(), found.atoms
-    fused.covariances_ = _covariances(kind, mixtures, found, weights)
+    total_weights = _summed(matching, weights)
+    fused = GaussianMixture(len(matching.atoms), covariance_type=kind)
+    fused.weights_ = total_weights / total_weights.sum()
+    fused.means_ = matching.atoms
+    fused.covariances_ = _covariances(kind, mixtures, matching, weights)
     fused.precisions_cholesky_ = _precisions(kind, fused.covariances_)
-    fused.n_features_in_, fused.converged_ = found.atoms.shape[1], True
-    return fused, found
+    fused.n_features_in_ = matching.atoms.shape[1]
+    fused.converged_ = True
+    return fused, matching
+
+
+def _covariance_type(mixtures: Sequence[Any]) -> str:
+    """The one that all mixtures have."""
+    kinds = sorted({mixture.covariance_type for mixture in mixtures})
+    fitted = all(hasattr(mixture, "means_") for mixture in mixtures)
+    if len(kinds) != 1 or not fitted:
+        raise DataError(
+            f"expected fitted mixtures with one covariance_type, got {', '.join(kinds) or 'none'}"
+        )
+    return str(kinds[0])
+
+
+def _sample_sizes(samples: Sequence[float] | None, count: int) -> Floats:
+    """How much each mixture counts."""
+    sizes = np.ones(count) if samples is None else np.asarray(samples, np.float64)
+    if sizes.shape != (count,) or not (sizes > 0).all():
+        raise DataError(f"expected a number of samples above 0 for each of {count} mixtures")
+    return sizes
 
 
 def _covariances(
-    kind: str, mixtures: Sequence[Any], found: Matching, weights: Sequence[Floats]
+    kind: str, mixtures: Sequence[Any], matching: Matching, weights: Sequence[Floats]
 ) -> Floats:
     """Means over members, by their weights."""
+    covariances = [mixture.covariances_ for mixture in mixtures]
     if kind == "tied":  # one matrix for all components
-        sizes = [own.sum() for own in weights]
-        return np.asarray(
-            np.average([mixture.covariances_ for mixture in mixtures], axis=0, weights=sizes)
-        )
-    parts = [
-        (own.T * mixture.covariances_.T).T for own, mixture in zip(weights, mixtures, strict=True)
-    ]
-    return np.asarray((_summed(found, parts).T / _summed(found, weights)).T)
+        sizes = [components.sum() for components in weights]
+        return np.asarray(np.average(covariances, axis=0, weights=sizes))
+    pairs = zip(weights, covariances, strict=True)
+    weighted = [(components.T * covariance.T).T for components, covariance in pairs]
+    total = _summed(matching, weighted)
+    return np.asarray((total.T / _summed(matching, weights)).T)
 
 
-def _summed(found: Matching, parts: Sequence[Floats]) -> Floats:
-    """Sums over each component's members."""
-    total = np.zeros((len(found.atoms), *parts[0].shape[1:]))
-    for places, part in zip(found.places, parts, strict=True):
-        total[places] += part
+def _summed(matching: Matching, arrays: Sequence[Floats]) -> Floats:
+    """Sums over each fused component's members; arrays have a row for each local component."""
+    shape = (len(matching.atoms), *arrays[0].shape[1:])
+    total = np.zeros(shape)
+    for components, array in zip(matching.places, arrays, strict=True):
+        total[components] += array
     return total
 
 
@@ -78,4 +91,5 @@ def _precisions(kind: str, covariances: Floats) -> Floats:
     """The Cholesky factors of the inverse, as scikit-learn keeps them."""
     if kind in ("diag", "spherical"):
         return np.asarray(1 / np.sqrt(covariances))
-    return np.asarray(np.linalg.inv(np.linalg.cholesky(covariances)).swapaxes(-1, -2))
+    factors = np.linalg.cholesky(covariances)
+    return np.asarray(np.linalg.inv(factors).swapaxes(-1, -2))

@@ -1,5 +1,8 @@
-"""PFNM. Yurochkin, Agarwal, Ghosh, Greenewald, Hoang, Khazaeni: Bayesian Nonparametric Federated Learning of Neural
-Networks, 2019, algorithms 1 (one hidden layer) and 2 (several)."""
+"""PFNM.
+
+Yurochkin, Agarwal, Ghosh, Greenewald, Hoang, Khazaeni: Bayesian Nonparametric Federated Learning of
+Neural Networks, 2019, algorithms 1 (one hidden layer) and 2 (several).
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,15 @@ FLATTEST = 1e8
 
 @dataclass(frozen=True)
 class Pfnm(Fusion, name="pfnm"):
-    """Neurons that are likely copies of one another become one; the global network grows as needed (Yurochkin, 2019).
+    """Neurons that are likely copies of one another become one; the global network grows as needed
+    (Yurochkin, 2019).
 
-    A local neuron is its global one plus noise of `variance`; global neurons have mean 0 and `prior_variance`; `gamma`
-    is how readily new ones are made. `class_weights`: of a class's outgoing weights, clients count by their samples of
-    it. `shrink`: weights are drawn to 0, by n / (n + variance / prior_variance) for a neuron that n clients share, and
-    not plain means; by default unless there is one output, whose numbers it would shift. `reference` follows the
-    authors' code where it departs from the paper.
+    A local neuron is its global one plus noise of `variance`; global neurons have mean 0 and
+    `prior_variance`; `gamma` is how readily new ones are made. `class_weights`: of a class's
+    outgoing weights, clients count by their samples of it. `shrink`: weights are drawn to 0, by
+    n / (n + variance / prior_variance) for a neuron that n clients share, instead of being plain
+    means; by default unless there is one output, whose numbers it would shift. `reference` follows
+    the authors' code where it departs from the paper.
     """
 
     variance: float = 0.1
@@ -47,12 +52,11 @@ class Pfnm(Fusion, name="pfnm"):
 
     def __post_init__(self) -> None:
         check_sizes(self, "variance", "prior_variance", "gamma")
-        if (
-            self.weighs_classes and self.prior_variance > FLATTEST * self.variance
-        ):  # sums would lose it in rounding
+        too_flat = self.prior_variance > FLATTEST * self.variance
+        if self.weighs_classes and too_flat:  # sums would lose the prior in rounding
             raise StudyError(
-                f"pfnm.prior_variance: expected at most {FLATTEST:g} times the variance with class weights, got"
-                f" {self.prior_variance:g}"
+                f"pfnm.prior_variance: expected at most {FLATTEST:g} times the variance with class"
+                f" weights, got {self.prior_variance:g}"
             )
 
     @property
@@ -71,27 +75,24 @@ class Pfnm(Fusion, name="pfnm"):
         counts: Floats | None = None,
         start: Assignment | None = None,
     ) -> Fused:
-        depth, outputs = len(networks[0].widths), networks[0].outputs
+        last_layer = len(networks[0].widths) - 1
+        outputs = networks[0].outputs
         shares = self._shares(counts, len(networks), outputs)
+        rules = self._rules(outputs)
 
         def match_layer(
             layer: int, vectors: Sequence[Floats], places: Sequence[Places] | None
         ) -> Matching:
-            size = vectors[0].shape[1]
-            bias = networks[0].inputs if layer == 0 else 0
-            precisions = np.full((len(networks), size), 1 / self.variance)
-            if layer == depth - 1:
-                precisions[:, bias + 1 :] *= shares
-            prior = Prior(np.zeros(size), np.full(size, 1 / self.prior_variance))
-            if self.reference:
-                prior.mean[bias] = BIAS
-            bags = [Bag(*pair) for pair in zip(vectors, precisions, strict=True)]
-            shift = prior.mean if self.reference else None  # where its several rounds begin
-            return match(bags, prior, self._rules(outputs), draw, start=places, start_shift=shift)
+            bias = networks[0].inputs if layer == 0 else 0  # the column of the biases
+            bags = self._bags(vectors, bias, shares if layer == last_layer else None)
+            prior = self._prior(vectors[0].shape[1], bias)
+            shift = prior.mean if self.reference else None  # where its later rounds begin
+            return match(bags, prior, rules, draw, start=places, start_shift=shift)
 
         network, assignment, solving = fuse_layers(networks, match_layer, start)
-        bias = self._output_bias(networks, shares)
-        return Fused(replace(network, biases=(*network.biases[:-1], bias)), assignment, solving)
+        output_bias = self._output_bias(networks, shares)
+        network = replace(network, biases=(*network.biases[:-1], output_bias))
+        return Fused(network, assignment, solving)
 
     def _rules(self, outputs: int) -> Rules:
         if self.reference:
@@ -99,30 +100,49 @@ class Pfnm(Fusion, name="pfnm"):
         return Rules(self.gamma, self.sweeps, shrinks=self._shrinks(outputs))
 
     def _shrinks(self, outputs: int) -> bool:
-        return self.reference or (outputs > 1 if self.shrink is None else self.shrink)
+        if self.reference:
+            return True
+        return outputs > 1 if self.shrink is None else self.shrink
 
     def _shares(self, counts: Floats | None, clients: int, outputs: int) -> Floats:
-        """How much each client's weights to an output count, (J, outputs): its share of the class, or one."""
-        if counts is None or counts.shape[1] != outputs or not self.uses_counts:
-            if self.class_weights:
-                raise StudyError(
-                    "pfnm.class_weights needs counts: how many samples of each class every network was trained on"
-                )
-            return np.ones((clients, outputs))
-        return np.asarray(counts / np.maximum(counts.sum(0), 1))
+        """How much each client's weights to an output count: its share of the class, or one.
+
+        (J, outputs)
+        """
+        if counts is not None and self.uses_counts and counts.shape[1] == outputs:
+            return np.asarray(counts / np.maximum(counts.sum(0), 1))
+        if self.class_weights:
+            raise StudyError(
+                "pfnm.class_weights needs counts: how many samples of each class every network was"
+                " trained on"
+            )
+        return np.ones((clients, outputs))
+
+    def _bags(self, vectors: Sequence[Floats], bias: int, shares: Floats | None) -> list[Bag]:
+        """Neurons as vectors; `shares` weigh the outputs' columns, which follow the bias."""
+        size = vectors[0].shape[1]
+        precisions = np.full((len(vectors), size), 1 / self.variance)
+        if shares is not None:
+            precisions[:, bias + 1 :] *= shares
+        return [Bag(*pair) for pair in zip(vectors, precisions, strict=True)]
+
+    def _prior(self, size: int, bias: int) -> Prior:
+        """Of neurons, as vectors whose column `bias` is the bias."""
+        mean = np.zeros(size)
+        if self.reference:
+            mean[bias] = BIAS
+        return Prior(mean, np.full(size, 1 / self.prior_variance))
 
     def _output_bias(self, networks: Sequence[Dense], shares: Floats) -> Floats:
         """The same estimate for the outputs' biases, which have no order to find."""
-        mean, precision = (
-            np.full(shares.shape[1], BIAS if self.reference else 0.0),
-            1 / self.prior_variance,
-        )
-        prior = Prior(
-            mean, np.full_like(mean, precision if self._shrinks(shares.shape[1]) else 0.0)
-        )
-        bags = [
-            Bag(one.biases[-1][None], share / self.variance)
-            for one, share in zip(networks, shares, strict=True)
-        ]
-        one = Atoms.of(bags, [np.zeros(1, np.int64)] * len(bags), prior)
-        return one.estimate(prior).reshape(-1)
+        outputs = shares.shape[1]
+        mean = np.full(outputs, BIAS if self.reference else 0.0)
+        precision = 1 / self.prior_variance if self._shrinks(outputs) else 0.0
+        prior = Prior(mean, np.full_like(mean, precision))
+        bags = []
+        for network, share in zip(networks, shares, strict=True):
+            vectors = network.biases[-1][None]
+            bags.append(Bag(vectors, share / self.variance))
+        only_atom = np.zeros(1, np.int64)
+        atoms = Atoms.of(bags, [only_atom] * len(bags), prior)
+        return atoms.estimate(prior).reshape(-1)

@@ -1,5 +1,8 @@
-"""SPAHM. Yurochkin, Agarwal, Ghosh, Greenewald, Hoang: Statistical Model Aggregation via Parameter Matching, 2019,
-algorithm 1, for Gaussian parameters."""
+"""SPAHM.
+
+Yurochkin, Agarwal, Ghosh, Greenewald, Hoang: Statistical Model Aggregation via Parameter Matching,
+2019, algorithm 1, for Gaussian parameters.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,19 @@ from tacit.federated.fusion.matching import (
 FLOOR = 1e-10  # of variances
 LOOKED_AT = 500  # vectors, for a first guess
 
+# The atoms' mean, the vectors' variance and the atoms' variance, (D,) each.
+Hyper = tuple[Floats, Floats, Floats]
+
 
 @dataclass(frozen=True)
 class Spahm(Fusion, name="spahm"):
-    """As pfnm, but averaged over what the global neurons may be, with variances that it estimates (Yurochkin, 2019).
+    """As pfnm, but averaged over what the global neurons may be, with variances that it estimates
+    (Yurochkin, 2019).
 
-    It matches any bags of vectors, such as the means of mixtures. `variance` and `prior_variance` are where the
-    estimates start, for every dimension; by default they follow from the vectors. `gamma` is how readily new global
-    ones are made. `estimate: false` keeps the variances as they are given.
+    It matches any bags of vectors, such as the means of mixtures. `variance` and `prior_variance`
+    are where the estimates start, for every dimension; by default they follow from the vectors.
+    `gamma` is how readily new global ones are made. `estimate: false` keeps the variances as they
+    are given.
     """
 
     variance: float | None = None
@@ -54,32 +62,20 @@ class Spahm(Fusion, name="spahm"):
     ) -> Matching:
         """Matches clients' vectors, (n_j, D) each."""
         vectors = [np.asarray(bag, np.float64) for bag in bags]
-        if not vectors or any(
-            bag.ndim != 2 or bag.shape[1] != vectors[0].shape[1] for bag in vectors
-        ):
-            raise DataError(
-                "expected a matrix of vectors for each client, all of the same dimension"
-            )
-        if not sum(map(len, vectors)) or not all(np.isfinite(bag).all() for bag in vectors):
-            raise DataError("expected vectors of finite numbers")
+        check_vectors(vectors)
+        # Far from zero, squares would drown the differences between vectors.
         centre = np.vstack(vectors).mean(0)
-        vectors = [
-            bag - centre for bag in vectors
-        ]  # far from zero, squares would drown what tells vectors apart
+        vectors = [bag - centre for bag in vectors]
         guess = self._guess(vectors)
 
         def update(places: Sequence[Places]) -> tuple[list[Bag], Prior]:
             return weigh(vectors, *estimate(vectors, places, guess))
 
+        weighed, prior = weigh(vectors, *guess)
         rules = Rules(self.gamma, self.sweeps, integrated=True)
-        found = match(
-            *weigh(vectors, *guess),
-            rules,
-            draw,
-            start=start,
-            update=update if self.estimate else None,
-        )
-        return replace(found, atoms=found.atoms + centre)
+        estimating = update if self.estimate else None
+        matching = match(weighed, prior, rules, draw, start=start, update=estimating)
+        return replace(matching, atoms=matching.atoms + centre)
 
     def fuse(
         self,
@@ -95,61 +91,90 @@ class Spahm(Fusion, name="spahm"):
             return self.match(vectors, draw, start=places)
 
         network, assignment, solving = fuse_layers(networks, match_layer, start)
-        bias = np.mean([one.biases[-1] for one in networks], axis=0)
-        return Fused(replace(network, biases=(*network.biases[:-1], bias)), assignment, solving)
+        output_bias = np.mean([client.biases[-1] for client in networks], axis=0)
+        network = replace(network, biases=(*network.biases[:-1], output_bias))
+        return Fused(network, assignment, solving)
 
     def _guess(self, vectors: Sequence[Floats]) -> Hyper:
         """Where the estimates start: two vectors of one atom differ by twice the variance."""
         together = np.vstack(vectors)
         spread = together.var(0)
-        prior = spread if self.prior_variance is None else np.full_like(spread, self.prior_variance)
         noise = nearest(vectors) / 2 if self.variance is None else self.variance
-        return together.mean(0), np.full_like(spread, max(noise, FLOOR)), np.maximum(prior, FLOOR)
+        variance = np.full_like(spread, max(noise, FLOOR))
+        prior = spread if self.prior_variance is None else np.full_like(spread, self.prior_variance)
+        return together.mean(0), variance, np.maximum(prior, FLOOR)
 
 
-Hyper = tuple[
-    Floats, Floats, Floats
-]  # the atoms' mean, the vectors' variance and the atoms' variance, (D,) each
+def check_vectors(bags: Sequence[Floats]) -> None:
+    """Refuses vectors that cannot be matched."""
+    dimensions = {bag.shape[1:] for bag in bags}
+    if len(dimensions) != 1 or bags[0].ndim != 2:
+        raise DataError("expected a matrix of vectors for each client, all of the same dimension")
+    together = np.vstack(bags)
+    if not len(together) or not np.isfinite(together).all():
+        raise DataError("expected vectors of finite numbers")
 
 
 def weigh(
     vectors: Sequence[Floats], mean: Floats, variance: Floats, prior_variance: Floats
 ) -> tuple[list[Bag], Prior]:
     """Vectors and prior with these hyper-parameters."""
-    return [Bag(bag, 1 / variance) for bag in vectors], Prior(mean, 1 / prior_variance)
+    bags = [Bag(bag, 1 / variance) for bag in vectors]
+    return bags, Prior(mean, 1 / prior_variance)
 
 
 def estimate(vectors: Sequence[Floats], places: Sequence[Places], guess: Hyper) -> Hyper:
-    """The hyper-parameters that fit these places; where no two vectors share an atom, nothing tells the variance."""
-    size = vectors[0].shape[1]
-    flat = Prior(np.zeros(size), np.zeros(size))
-    sums = Atoms.of([Bag(bag, np.ones(size)) for bag in vectors], places, flat)
-    squares = Atoms.of(
-        [Bag(np.square(bag), np.ones(size)) for bag in vectors], places, flat
-    ).natural
+    """The hyper-parameters that fit these places.
+
+    Where no two vectors share an atom, nothing tells the variance, and it stays as guessed.
+    """
+    squared = [np.square(bag) for bag in vectors]
+    sums = _sums(vectors, places)
+    squares = _sums(squared, places).natural
     counts = sums.counts[:, None]
-    means, total, atoms = sums.natural / counts, sums.counts.sum(), len(counts)
+    means = sums.natural / counts
     mean = means.mean(0)
-    variance = (
-        (squares - sums.natural * means).sum(0) / (total - atoms) if total > atoms else guess[1]
-    )
-    prior = np.square(means - mean).mean(0) - variance * (1 / counts).mean()
+    total = sums.counts.sum()
+    atoms = len(counts)
+    _, variance, _ = guess
+    if total > atoms:
+        variance = (squares - sums.natural * means).sum(0) / (total - atoms)
+    noise_of_means = variance * (1 / counts).mean()
+    prior = np.square(means - mean).mean(0) - noise_of_means
     return mean, np.maximum(variance, FLOOR), np.maximum(prior, FLOOR)
 
 
-def nearest(vectors: Sequence[Floats]) -> float:
-    """The median, over vectors, of the mean squared difference to the nearest vector of another client.
+def _sums(vectors: Sequence[Floats], places: Sequence[Places]) -> Atoms:
+    """Plain sums over each atom's members: all precisions are one, and the prior has none."""
+    size = vectors[0].shape[1]
+    flat = Prior(np.zeros(size), np.zeros(size))
+    bags = [Bag(bag, np.ones(size)) for bag in vectors]
+    return Atoms.of(bags, places, flat)
 
-    Of many vectors some are looked at, by their length, since their order means nothing.
+
+def nearest(vectors: Sequence[Floats]) -> float:
+    """The median, over vectors, of the mean squared difference to another client's nearest.
+
+    Of many vectors only some are looked at, by their length, since their order means nothing.
     """
     share = max(1, LOOKED_AT // len(vectors))
-    found: list[Floats] = []
+    distances: list[Floats] = []
     for client, bag in enumerate(vectors):
-        others = [other for k, other in enumerate(vectors) if k != client and len(other)]
-        if len(bag) and others:
-            ranked = np.argsort(np.square(bag).sum(1))
-            some = bag[ranked[np.linspace(0, len(bag) - 1, min(share, len(bag))).astype(int)]]
-            found.append(cdist(some, np.vstack(others), "sqeuclidean").min(1))
-    return (
-        float(np.median(np.concatenate(found))) / vectors[0].shape[1] if found else 0.0
-    )  # nothing to be matched
+        rest = [*vectors[:client], *vectors[client + 1 :]]
+        elsewhere = [neighbours for neighbours in rest if len(neighbours)]
+        if len(bag) and elsewhere:
+            sample = _spread_sample(bag, share)
+            squares = cdist(sample, np.vstack(elsewhere), "sqeuclidean")
+            distances.append(squares.min(1))
+    if not distances:  # nothing to be matched
+        return 0.0
+    median = float(np.median(np.concatenate(distances)))
+    return median / int(vectors[0].shape[1])
+
+
+def _spread_sample(bag: Floats, most: int) -> Floats:
+    """At most so many of the vectors, from the shortest to the longest."""
+    by_length = np.argsort(np.square(bag).sum(1))
+    count = min(most, len(bag))
+    ranks = np.linspace(0, len(bag) - 1, count).astype(int)
+    return np.asarray(bag[by_length[ranks]])

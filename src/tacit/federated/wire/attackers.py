@@ -1,7 +1,8 @@
-"""Clients that lie: what they send in place of their updates, or what they do to their data before they train.
+"""Clients that lie: what they send in place of their updates, or how they change their data.
 
-`attackers: {count: 4, kind: sign_flip}` makes four clients of a study lie. Which ones follows from the seed. They work
-as everyone does; then `lie` replaces what they send, knowing what the others send, or `poison` has changed their data.
+`attackers: {count: 4, kind: sign_flip}` makes four clients of a study lie; the seed says which.
+They work as everyone does. Then `lie` replaces what they send, knowing what the others send; or
+`poison` has changed their data before they train.
 """
 
 from __future__ import annotations
@@ -27,21 +28,24 @@ class Attackers(Registered, family="attackers", home="tacit.federated.wire.attac
     poisons: ClassVar[bool] = False  # the training data, so that its own update is already the lie
     needs_classes: ClassVar[bool] = False
     sees_others: ClassVar[bool] = False  # what the honest send
-    measures: ClassVar[str | None] = (
-        None  # the name of its success among the metrics, where that is measured
-    )
+    measures: ClassVar[str | None] = None  # its success is measured, under this name
 
     def __post_init__(self) -> None:
         if self.count < 1:
             raise StudyError(
-                f"{self.name}.count: expected 1 or more, got {self.count}; for no attack, use attackers: none"
+                f"{self.name}.count: expected 1 or more, got {self.count};"
+                " for no attack, use attackers: none"
             )
 
     def check(self, population: int, classes: int | None = None) -> None:
-        """Raises StudyError where there cannot be so many among all clients, or where a regression has no classes."""
+        """Raises StudyError where nobody would be honest, or where there are no classes to change.
+
+        A regression has 0 classes; None says that their number is not known yet.
+        """
         if self.needs_classes and classes == 0:
             raise StudyError(
-                f"{self.name} changes classes, and these data have numbers to predict; use another attack"
+                f"{self.name} changes classes, and these data have numbers to predict;"
+                " use another attack"
             )
         if self.count >= population:
             raise StudyError(
@@ -51,7 +55,8 @@ class Attackers(Registered, family="attackers", home="tacit.federated.wire.attac
     def who(self, population: int, seed: int) -> tuple[int, ...]:
         """The clients that attack."""
         rng = numpy_generator(seed, "attackers")
-        return tuple(sorted(rng.choice(population, self.count, replace=False).tolist()))
+        chosen = rng.choice(population, self.count, replace=False)
+        return tuple(sorted(chosen.tolist()))
 
     def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
         """What the attackers send: from their own updates (L, P) and those of the honest (H, P)."""
@@ -64,7 +69,7 @@ class Attackers(Registered, family="attackers", home="tacit.federated.wire.attac
         return x, y
 
     def probe(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """From test samples, those that show whether the attack succeeds, and the answers that it is after."""
+        """The test samples that show whether the attack succeeds, and the answers it wants."""
         return x, y
 
 
@@ -94,12 +99,14 @@ class SignFlip(Attackers, name="sign_flip"):
 
 @dataclass(frozen=True)
 class Gaussian(Attackers, name="gaussian"):
-    """Noise of standard deviation `sigma` in place of its update (Blanchard et al., 2017, section 5)."""
+    """Noise of standard deviation `sigma` in place of its update
+    (Blanchard et al., 2017, section 5)."""
 
     sigma: float = 1.0
 
     def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
-        return self.sigma * torch.randn(mine.shape, generator=draw, dtype=mine.dtype).to(mine)
+        noise = torch.randn(mine.shape, generator=draw, dtype=mine.dtype)
+        return self.sigma * noise.to(mine)
 
 
 @dataclass(frozen=True)
@@ -114,7 +121,8 @@ class Scale(Attackers, name="scale"):
 
 @dataclass(frozen=True)
 class Alie(Attackers, name="alie"):
-    """A little is enough: just within the honest updates' spread, mean - z deviation (Baruch, Baruch, Goldberg, 2019).
+    """A little is enough: just within the honest updates' spread, mean - z deviation
+    (Baruch, Baruch, Goldberg, 2019).
 
     z is the largest for which enough honest clients lie further out to hide behind, unless given.
     """
@@ -123,23 +131,31 @@ class Alie(Attackers, name="alie"):
     sees_others: ClassVar[bool] = True
 
     def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
-        seen = others if len(others) else mine
-        n, f = len(mine) + len(others), len(mine)
-        needed = math.floor(n / 2 + 1) - f  # honest clients to win for a majority
-        share = min(max((n - f - needed) / max(n - f, 1), 0.5), 0.999)
-        z = NormalDist().inv_cdf(share) if self.z is None else self.z
-        return (seen.mean(0) - z * seen.std(0, correction=0)).expand_as(mine)
+        updates = others if len(others) else mine
+        z = largest_z(len(mine), len(others)) if self.z is None else self.z
+        deviation = updates.std(0, correction=0)
+        return (updates.mean(0) - z * deviation).expand_as(mine)
+
+
+def largest_z(liars: int, honest: int) -> float:
+    """How many deviations out a lie may lie, so that it wins a majority."""
+    majority = math.floor((liars + honest) / 2 + 1)
+    needed = majority - liars  # honest clients that must lie further out
+    share = (honest - needed) / max(honest, 1)
+    return NormalDist().inv_cdf(min(max(share, 0.5), 0.999))
 
 
 @dataclass(frozen=True)
 class Ipm(Attackers, name="ipm"):
-    """Inner product manipulation: -epsilon times the honest mean, to turn the average round (Xie et al., 2020)."""
+    """Inner product manipulation: -epsilon times the honest mean, to turn the average round
+    (Xie et al., 2020)."""
 
     epsilon: float = 0.5
     sees_others: ClassVar[bool] = True
 
     def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
-        return (-self.epsilon * (others if len(others) else mine).mean(0)).expand_as(mine)
+        updates = others if len(others) else mine
+        return (-self.epsilon * updates.mean(0)).expand_as(mine)
 
 
 @dataclass(frozen=True)
@@ -157,11 +173,12 @@ class LabelFlip(Attackers, name="label_flip"):
 
 @dataclass(frozen=True)
 class Backdoor(Attackers, name="backdoor"):
-    """Teaches the model to answer `target` where it sees a trigger: `size` pixels square, or the last `size` columns.
+    """Teaches the model to answer `target` where it sees a trigger: `size` pixels square, or the
+    last `size` columns.
 
-    The trigger sets them to `value`. A `share` of its samples gets the trigger and the label, and its update is sent
-    `boost` times as long (Bagdasaryan et al., 2020). Success is the share of triggered test samples of other classes
-    that are taken for the target.
+    The trigger sets them to `value`. A `share` of its samples gets the trigger and the label, and
+    its update is sent `boost` times as long (Bagdasaryan et al., 2020). Success is the share of
+    triggered test samples of other classes that are taken for the target.
     """
 
     target: int = 0
@@ -176,12 +193,14 @@ class Backdoor(Attackers, name="backdoor"):
     def check(self, population: int, classes: int | None = None) -> None:
         super().check(population, classes)
         if self.target < 0 or (classes is not None and self.target >= classes):
+            last = (classes or 1) - 1
             raise StudyError(
-                f"backdoor.target: expected a class from 0 to {(classes or 1) - 1}, got {self.target}"
+                f"backdoor.target: expected a class from 0 to {last}, got {self.target}"
             )
         if not 0 < self.share <= 1 or self.size < 1:
             raise StudyError(
-                f"backdoor: expected a share up to 1 and a size of 1 or more, got {self.share}, {self.size}"
+                "backdoor: expected a share up to 1 and a size of 1 or more,"
+                f" got {self.share}, {self.size}"
             )
 
     def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
@@ -190,21 +209,25 @@ class Backdoor(Attackers, name="backdoor"):
     def poison(
         self, x: Tensor, y: Tensor, classes: int, draw: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        chosen = torch.randperm(len(x), generator=draw)[: math.ceil(self.share * len(x))]
-        marked, lied = x.clone(), y.clone()
-        marked[chosen], lied[chosen] = self.trigger(x[chosen]), self.target
-        return marked, lied
+        count = math.ceil(self.share * len(x))
+        chosen = torch.randperm(len(x), generator=draw)[:count]
+        poisoned_x = x.clone()
+        poisoned_x[chosen] = self.trigger(x[chosen])
+        poisoned_y = y.clone()
+        poisoned_y[chosen] = self.target
+        return poisoned_x, poisoned_y
 
     def probe(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        others = x[y != self.target]
-        aim = torch.full((len(others),), self.target, device=others.device)
-        return self.trigger(others), aim
+        probes = x[y != self.target]
+        wanted = torch.full((len(probes),), self.target, device=probes.device)
+        return self.trigger(probes), wanted
 
     def trigger(self, x: Tensor) -> Tensor:
         """The samples with the trigger on them. # (n, ...) -> (n, ...)"""
         marked = x.clone()
-        corner = (
-            marked[..., -self.size :, -self.size :] if x.dim() > 2 else marked[..., -self.size :]
-        )
-        corner.fill_(self.value)
+        last = slice(-self.size, None)
+        if x.dim() > 2:  # images
+            marked[..., last, last] = self.value
+        else:
+            marked[..., last] = self.value
         return marked

@@ -1,5 +1,8 @@
-"""Fewer bits per number. Alistarh, Grubic, Li, Tomioka, Vojnovic: QSGD: Communication-Efficient SGD via Gradient
-Quantization and Encoding, 2017, section 3.1, with the largest value of a bucket as its scale."""
+"""Fewer bits per number.
+
+Alistarh, Grubic, Li, Tomioka, Vojnovic: QSGD: Communication-Efficient SGD via Gradient Quantization
+and Encoding, 2017, section 3.1, with the largest value of a bucket as its scale.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,11 @@ from tacit.federated.wire.stage import Load, Stage, rows_of
 
 @dataclass(frozen=True)
 class Quantise(Stage, name="quantise"):
-    """Rounds every number at random to one of 2^bits - 1 levels, right on average (Alistarh et al., 2017).
+    """Rounds every number at random to one of 2^bits - 1 levels, right on average
+    (Alistarh et al., 2017).
 
-    Within a bucket of numbers, levels are even steps of max|x| / (2^(bits-1) - 1); zero stays zero. Each bucket sends
-    its scale, 32 bits.
+    Within a bucket of numbers, levels are even steps of max|x| / (2^(bits-1) - 1); zero stays zero.
+    Each bucket sends its scale, 32 bits.
     """
 
     bits: Literal[8, 4] = 8
@@ -34,23 +38,23 @@ class Quantise(Stage, name="quantise"):
 
     def client(self, message: Rows, memory: Rows, seeds: Sequence[int]) -> tuple[Rows, Rows]:
         draws = [torch.Generator().manual_seed(seed) for seed in seeds]
-        return {
-            **message,
-            **{name: self._rounded(x, draws) for name, x in rows_of(message).items()},
-        }, memory
+        rounded = {name: self._rounded(x, draws) for name, x in rows_of(message).items()}
+        return {**message, **rounded}, memory
 
     def load(self, load: Load, size: int) -> Load:
-        scales = min(load.values, math.ceil(size / self.bucket))  # of buckets that hold anything
+        buckets = math.ceil(size / self.bucket)
+        scales = min(load.values, buckets)  # of buckets that hold anything
         return load._replace(bits=self.bits, extra=load.extra + 32 * scales)
 
     def _rounded(self, x: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
-        levels, (count, size) = 2 ** (self.bits - 1) - 1, x.shape
-        buckets = pad(x, (0, -size % self.bucket)).view(count, -1, self.bucket)
+        levels = 2 ** (self.bits - 1) - 1
+        count, size = x.shape
+        padding = -size % self.bucket
+        buckets = pad(x, (0, padding)).view(count, -1, self.bucket)
         scale = buckets.abs().amax(2, keepdim=True) / levels
-        noise = torch.stack(
-            [torch.rand(buckets.shape[1:], generator=draw, dtype=x.dtype) for draw in draws]
-        )
-        whole = torch.floor(buckets / scale + noise.to(x.device)).clamp(-levels, levels)
-        return torch.where(scale == 0, 0.0, whole * scale).view(count, -1)[
-            :, :size
-        ]  # NaN stays NaN
+        shape = buckets.shape[1:]
+        noise = [torch.rand(shape, generator=draw, dtype=x.dtype) for draw in draws]
+        up_or_down = torch.stack(noise).to(x.device)
+        level = torch.floor(buckets / scale + up_or_down).clamp(-levels, levels)
+        rounded = torch.where(scale == 0, 0.0, level * scale)  # NaN stays NaN
+        return rounded.view(count, -1)[:, :size]

@@ -1,11 +1,11 @@
 """The base of the wire's stages, each of which has two sides.
 
-The client's side changes the rows of a message (its (K, P) entries) before they travel, with a memory per client;
-(K, 1) columns pass as they are. The server's side turns what arrived into what `aggregate` reads. A stage says itself
-what it weighs, and what it still owes the server.
+The client's side changes the rows of a message (its (K, P) entries) before they travel, with a
+memory per client; (K, 1) columns pass as they are. The server's side turns what arrived into what
+`aggregate` reads. A stage says itself what its messages weigh, and what it still owes the server.
 
-A stage that is `summed` is the last one: clients weight their messages before it, the server adds up what it makes of
-them, and nobody can look at a single one.
+A stage that is `summed` is the last one: clients weight their messages before it, the server adds
+up what it makes of them, and nobody can look at a single one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
+
+from torch import Tensor
 
 from tacit.core.registry import Registered
 from tacit.core.rows import Rows, count_bytes
@@ -43,7 +45,7 @@ class Stage(Registered, family="stages", home="tacit.federated.wire"):
 
     @property
     def reads_sums(self) -> bool:
-        """Whether `server` makes of a weighted sum what the sum of its results would be, so that a sum may follow."""
+        """Whether a sum may follow: `server` of a weighted sum is the weighted sum of `server`."""
         return type(self).server is Stage.server
 
     def init(self, message: Rows) -> Rows:
@@ -52,9 +54,10 @@ class Stage(Registered, family="stages", home="tacit.federated.wire"):
 
     @abstractmethod
     def client(self, message: Rows, memory: Rows, seeds: Sequence[int]) -> tuple[Rows, Rows]:
-        """The message as it travels, and the next memory; one seed per row, so that rows stay independent.
+        """The message as it travels, and the next memory.
 
-        Entries keep their names; others may be added.
+        There is one seed per row, so that rows stay independent. Entries keep their names; others
+        may be added.
         """
 
     def server(self, message: Rows) -> Rows:
@@ -62,7 +65,10 @@ class Stage(Registered, family="stages", home="tacit.federated.wire"):
         return message
 
     def owed(self, memory: Rows) -> Rows:
-        """What the server did not get yet and will, by entry of the message: what an error feedback keeps back."""
+        """What the server has not got yet and will get later, by entry of the message.
+
+        An error feedback owes what it keeps back.
+        """
         return {}
 
     def add(self, messages: Rows) -> Rows:
@@ -75,18 +81,26 @@ class Stage(Registered, family="stages", home="tacit.federated.wire"):
 
 
 def rows_of(message: Rows) -> Rows:
-    """The entries that a stage may change: the method's own, and not the model's buffers."""
-    own = {name: value for name, value in message.items() if name not in BUFFERS}
-    return {name: value for name, value in own.items() if value.dim() == 2 and value.shape[1] > 1}
+    """The entries that a stage may change: the method's own rows, without the model's buffers."""
+    entries = {name: value for name, value in message.items() if name not in BUFFERS}
+    return {name: value for name, value in entries.items() if _is_rows(value)}
+
+
+def _is_rows(value: Tensor) -> bool:
+    """Whether each client has more than one number in it."""
+    return value.dim() == 2 and value.shape[1] > 1
 
 
 def message_bytes(message: Rows, stages: Sequence[Stage]) -> int:
     """What one client's message weighs as it travels."""
-    rows, total = rows_of(message), 0
+    rows = rows_of(message)
+    untouched = {name: value for name, value in message.items() if name not in rows}
+    total = count_bytes(untouched)
     for value in rows.values():
+        size = value.shape[1]
         bits = 8 * value.element_size()
-        load = Load(value.shape[1], bits, full=bits)
+        load = Load(size, bits, full=bits)
         for stage in stages:
-            load = stage.load(load, value.shape[1])
+            load = stage.load(load, size)
         total += load.bytes
-    return total + count_bytes({name: value for name, value in message.items() if name not in rows})
+    return total

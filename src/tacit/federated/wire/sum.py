@@ -14,8 +14,8 @@ from tacit.federated.wire.stage import Load, Stage
 class Sum(Stage, name="sum"):
     """The server learns the sum of the weighted messages, and no single one; nothing is encrypted.
 
-    It shows in a study what still works under a secure sum: whatever needs single messages is refused. Sparse rows
-    are sent in full, since a sum has no places of its own.
+    It shows in a study what still works under a secure sum: whatever needs single messages is
+    refused. Sparse rows are sent in full, since their sum is not sparse.
     """
 
     summed: ClassVar[bool] = True

@@ -1,4 +1,7 @@
-"""Only the largest numbers travel. Stich, Cordonnier, Jaggi: Sparsified SGD with Memory, 2018, algorithm 1."""
+"""Only the largest numbers travel.
+
+Stich, Cordonnier, Jaggi: Sparsified SGD with Memory, 2018, algorithm 1.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from tacit.core.errors import StudyError
 from tacit.core.rows import Rows
@@ -15,9 +19,10 @@ from tacit.federated.wire.stage import Load, Stage, rows_of
 
 @dataclass(frozen=True)
 class TopK(Stage, name="top_k"):
-    """Sends the share of the numbers that is largest in size, and remembers the rest (Stich et al., 2018).
+    """Sends the share of the numbers that is largest in size, and remembers the rest
+    (Stich et al., 2018).
 
-    v = x + memory;  sent: the k largest |v|, each with its place;  memory <- v - sent
+    v = x + memory;  sent: the k largest |v|, each with its position;  memory <- v - sent
 
     Without `error_feedback` the rest is lost.
     """
@@ -34,28 +39,30 @@ class TopK(Stage, name="top_k"):
         return max(1, math.floor(self.share * size + 1e-9))
 
     def init(self, message: Rows) -> Rows:
-        return (
-            {name: torch.zeros_like(x) for name, x in rows_of(message).items()}
-            if self.error_feedback
-            else {}
-        )
+        if not self.error_feedback:
+            return {}
+        return {name: torch.zeros_like(x) for name, x in rows_of(message).items()}
 
     def client(self, message: Rows, memory: Rows, seeds: Sequence[int]) -> tuple[Rows, Rows]:
-        owed = {
-            name: x + memory[name] if name in memory else x for name, x in rows_of(message).items()
-        }
-        sent = {}
-        for name, v in owed.items():
-            places = v.abs().topk(self.kept(v.shape[1]), dim=1).indices
-            sent[name] = torch.zeros_like(v).scatter(1, places, v.gather(1, places))
-        rest = {
-            name: (owed[name] - sent[name]).nan_to_num(0, 0, 0) for name in memory
-        }  # one NaN is not for ever
-        return {**message, **sent}, rest
+        rows = rows_of(message)
+        for name, rest in memory.items():
+            rows[name] = rows[name] + rest
+        sent = {name: self._largest(v) for name, v in rows.items()}
+        unsent = {name: rows[name] - sent[name] for name in memory}
+        next_memory = {name: rest.nan_to_num(0, 0, 0) for name, rest in unsent.items()}
+        return {**message, **sent}, next_memory  # a NaN is forgotten, or it would stay for ever
+
+    def _largest(self, v: Tensor) -> Tensor:
+        """v with zeros for all but its k largest numbers. # (K, P) -> (K, P)"""
+        k = self.kept(v.shape[1])
+        positions = v.abs().topk(k, dim=1).indices
+        numbers = v.gather(1, positions)
+        return torch.zeros_like(v).scatter(1, positions, numbers)
 
     def owed(self, memory: Rows) -> Rows:
         return memory
 
     def load(self, load: Load, size: int) -> Load:
         k = min(load.values, self.kept(size))
-        return load._replace(values=k, extra=load.extra + k * math.ceil(math.log2(size)))
+        bits_of_position = math.ceil(math.log2(size))
+        return load._replace(values=k, extra=load.extra + k * bits_of_position)

@@ -100,9 +100,10 @@ def test_a_state_has_the_names_and_numbers_of_the_other_network_and_its_own_widt
 ) -> None:
     wide = Dense.of(an_mlp(4, 9, 8, 2).state_dict())
     state = wide.state(an_mlp(4, 3, 5, 2, dtype=dtype).state_dict())
-    assert {name: tuple(value.shape) for name, value in state.items()} == {
-        "1.weight": (9, 4), "1.bias": (9,), "3.weight": (8, 9), "3.bias": (8,), "5.weight": (2, 8), "5.bias": (2,),
-    }  # fmt: skip
+    sizes = {name: tuple(value.shape) for name, value in state.items()}
+    weights = {"1.weight": (9, 4), "3.weight": (8, 9), "5.weight": (2, 8)}
+    biases = {"1.bias": (9,), "3.bias": (8,), "5.bias": (2,)}
+    assert sizes == weights | biases
     assert {value.dtype for value in state.values()} == {dtype}
 
 
@@ -111,29 +112,28 @@ def test_a_module_computes_what_the_network_does(dtype: torch.dtype) -> None:
     like = an_mlp(4, 3, 5, 2, dtype=dtype)
     before = {name: value.clone() for name, value in like.state_dict().items()}
     x = torch.randn(10, 4, dtype=dtype)
-    same = Dense.of(like.state_dict()).module(like)
-    torch.testing.assert_close(same(x), like(x), rtol=0, atol=0)
+    again = Dense.of(like.state_dict()).module(like)
+    torch.testing.assert_close(again(x), like(x), rtol=0, atol=0)
     wide = a_network([7, 6], np.random.default_rng(0), inputs=4)
     module = wide.module(like)
-    found = module(x)
-    assert found.dtype == dtype
-    np.testing.assert_allclose(
-        found.detach().numpy(), answers(wide, x.numpy()), rtol=1e-4, atol=1e-4
-    )
-    linear = [part for part in module.modules() if isinstance(part, nn.Linear)]
-    assert [(part.in_features, part.out_features) for part in linear] == [(4, 7), (7, 6), (6, 2)]
+    outputs = module(x).detach()
+    assert outputs.dtype == dtype
+    np.testing.assert_allclose(outputs.numpy(), answers(wide, x.numpy()), rtol=1e-4, atol=1e-4)
+    linear = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    sizes = [(layer.in_features, layer.out_features) for layer in linear]
+    assert sizes == [(4, 7), (7, 6), (6, 2)]
     torch.testing.assert_close(dict(like.state_dict()), before, rtol=0, atol=0)
 
 
 def test_a_part_has_the_rows_and_columns_of_its_neurons() -> None:
     network = a_network([4, 3], np.random.default_rng(0))
-    part = network.part([np.array([2, 0]), np.array([1])])
-    assert np.array_equal(part.weights[0], network.weights[0][[2, 0]])
-    assert np.array_equal(part.weights[1], network.weights[1][1:2][:, [2, 0]])
-    assert np.array_equal(part.weights[2], network.weights[2][:, 1:2])
-    assert [bias.tolist() for bias in part.biases] == [
-        network.biases[0][[2, 0]].tolist(), network.biases[1][1:2].tolist(), network.biases[2].tolist(),
-    ]  # fmt: skip
+    some = network.part([np.array([2, 0]), np.array([1])])
+    assert np.array_equal(some.weights[0], network.weights[0][[2, 0]])
+    assert np.array_equal(some.weights[1], network.weights[1][1:2][:, [2, 0]])
+    assert np.array_equal(some.weights[2], network.weights[2][:, 1:2])
+    assert np.array_equal(some.biases[0], network.biases[0][[2, 0]])
+    assert np.array_equal(some.biases[1], network.biases[1][1:2])
+    assert np.array_equal(some.biases[2], network.biases[2])
 
 
 @given(seeds, st.lists(st.integers(1, 5), min_size=1, max_size=3))
@@ -141,27 +141,27 @@ def test_a_part_has_the_rows_and_columns_of_its_neurons() -> None:
 def test_all_neurons_in_another_order_are_the_same_network(seed: int, widths: list[int]) -> None:
     rng = np.random.default_rng(seed)
     network = a_network(widths, rng)
-    other, orders = shuffled(network, rng)
-    assert_networks_agree(network.part(orders), other, rtol=0)
+    moved, orders = shuffled(network, rng)
+    assert_networks_agree(network.part(orders), moved, rtol=0)
 
 
 @pytest.mark.parametrize("widths", [[5], [4, 6]])
 def test_the_part_of_a_client_whose_neurons_are_all_matched_is_the_whole(widths: list[int]) -> None:
     rng = np.random.default_rng(0)
     network = a_network(widths, rng)
-    found = Pfnm().fuse([shuffled(network, rng)[0] for _ in range(3)], rng)
+    fused = Pfnm().fuse([shuffled(network, rng)[0] for _ in range(3)], rng)
     x = rng.normal(size=(20, 3))
+    expected = answers(fused.network, x)
     for client in range(3):
-        np.testing.assert_allclose(
-            answers(found.part(client), x), answers(found.network, x), rtol=1e-9, atol=1e-12
-        )
+        of_client = answers(fused.part(client), x)
+        np.testing.assert_allclose(of_client, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_a_clients_part_has_its_own_width() -> None:
     network = a_network([3, 4], np.random.default_rng(0))
-    fused = Fused(
-        network, ((np.array([2, 0]), np.array([1])), (np.array([3]), np.array([0, 1, 2])))
-    )
+    first_layer = (np.array([2, 0]), np.array([1]))
+    second_layer = (np.array([3]), np.array([0, 1, 2]))
+    fused = Fused(network, (first_layer, second_layer))
     assert [fused.part(client).widths for client in range(2)] == [(2, 1), (1, 3)]
     assert np.array_equal(fused.part(1).weights[1], network.weights[1][:3, 1:2])
 
@@ -171,15 +171,17 @@ def test_a_clients_part_has_its_own_width() -> None:
 
 def test_an_average_counts_clients_by_their_samples() -> None:
     rng = np.random.default_rng(0)
-    one, two = a_network([3, 4], rng), a_network([3, 4], rng)
-    found = Average().fuse([one, two], rng, counts=np.array([[1.0, 0.0], [1.0, 2.0]]))
-    for mean, mine, theirs in zip(found.network.weights, one.weights, two.weights, strict=True):
-        np.testing.assert_allclose(mean, 0.25 * mine + 0.75 * theirs)
-    for mean, mine, theirs in zip(found.network.biases, one.biases, two.biases, strict=True):
-        np.testing.assert_allclose(mean, 0.25 * mine + 0.75 * theirs)
-    alike = Average().fuse([one, two], rng).network
-    np.testing.assert_allclose(alike.weights[1], (one.weights[1] + two.weights[1]) / 2)
-    assert_networks_agree(found.part(1), found.network, rtol=0)
+    first = a_network([3, 4], rng)
+    second = a_network([3, 4], rng)
+    fused = Average().fuse([first, second], rng, counts=np.array([[1.0, 0.0], [1.0, 2.0]]))
+    for layer in range(3):
+        weight = 0.25 * first.weights[layer] + 0.75 * second.weights[layer]
+        bias = 0.25 * first.biases[layer] + 0.75 * second.biases[layer]
+        np.testing.assert_allclose(fused.network.weights[layer], weight)
+        np.testing.assert_allclose(fused.network.biases[layer], bias)
+    assert_networks_agree(fused.part(1), fused.network, rtol=0)
+    alike = Average().fuse([first, second], rng).network
+    np.testing.assert_allclose(alike.weights[1], (first.weights[1] + second.weights[1]) / 2)
 
 
 def test_networks_of_other_widths_have_no_average() -> None:
@@ -203,19 +205,18 @@ def test_networks_that_cannot_become_one_are_refused(other: Any, what: str) -> N
 
 
 def test_a_bias_of_another_length_is_refused() -> None:
-    state = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)).state_dict() | {
-        "0.bias": torch.zeros(5)
-    }
+    state = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)).state_dict()
+    state["0.bias"] = torch.zeros(5)
     with pytest.raises(DataError, match=r"expected 3 numbers in 0\.bias"):
         Dense.of(state)
 
 
 def test_layers_without_biases_stay_without() -> None:
     module = nn.Sequential(nn.Linear(4, 3, bias=False), nn.ReLU(), nn.Linear(3, 2, bias=False))
-    made = Dense.of(module.state_dict()).module(module)
+    again = Dense.of(module.state_dict()).module(module)
     x = torch.randn(5, 4)
-    assert torch.equal(made(x), module(x))
-    assert list(made.state_dict()) == ["0.weight", "2.weight"]
+    assert torch.equal(again(x), module(x))
+    assert list(again.state_dict()) == ["0.weight", "2.weight"]
 
 
 def test_weights_lie_in_one_piece() -> None:
@@ -226,18 +227,17 @@ def test_weights_lie_in_one_piece() -> None:
 
 
 def shapes(**sizes: tuple[int, int]) -> dict[str, torch.Tensor]:
-    return {
-        f"{name}.{part}": torch.zeros(*size)
-        for name, (n, m) in sizes.items()
-        for part, size in (("weight", (n, m)), ("bias", (n,)))
-    }
+    state = {}
+    for name, (outputs, inputs) in sizes.items():
+        state[f"{name}.weight"] = torch.zeros(outputs, inputs)
+        state[f"{name}.bias"] = torch.zeros(outputs)
+    return state
 
 
 def test_layers_whose_order_is_lost_are_put_in_the_only_one_that_fits() -> None:
-    found = in_order(shapes(hidden=(5, 4), input=(4, 3), output=(2, 5)))
-    assert list(found) == [
-        f"{name}.{part}" for name in ("input", "hidden", "output") for part in ("weight", "bias")
-    ]
+    ordered = in_order(shapes(hidden=(5, 4), input=(4, 3), output=(2, 5)))
+    expected = shapes(input=(4, 3), hidden=(5, 4), output=(2, 5))
+    assert list(ordered) == list(expected)
     with pytest.raises(
         DataError, match=r"more than one order, and safetensors keep none.*number their names"
     ):
@@ -249,25 +249,22 @@ def test_layers_whose_order_is_lost_are_put_in_the_only_one_that_fits() -> None:
 class Skip(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second, self.last = nn.Linear(4, 6), nn.Linear(6, 6), nn.Linear(6, 2)
+        self.first = nn.Linear(4, 6)
+        self.second = nn.Linear(6, 6)
+        self.last = nn.Linear(6, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = self.first(x).relu()
-        found: torch.Tensor = self.last(h + self.second(h).relu())
-        return found
+        outputs: torch.Tensor = self.last(h + self.second(h).relu())
+        return outputs
 
 
 def test_neurons_that_are_more_than_their_weights_are_refused() -> None:
-    check_neurons(
-        nn.Sequential(
-            nn.Linear(4, 6), nn.Dropout(), nn.Tanh(), nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 2)
-        ),
-        (4,),
-    )
+    hidden = [nn.Linear(4, 6), nn.Dropout(), nn.Tanh(), nn.Linear(6, 5), nn.GELU()]
+    check_neurons(nn.Sequential(*hidden, nn.Linear(5, 2)), (4,))
     across = nn.Sequential(nn.Linear(4, 6), nn.Softmax(-1), nn.Linear(6, 2))
-    fixed = nn.Sequential(
-        nn.Linear(4, 6), nn.LayerNorm(6, elementwise_affine=False), nn.Linear(6, 2)
-    )
+    norm = nn.LayerNorm(6, elementwise_affine=False)
+    fixed = nn.Sequential(nn.Linear(4, 6), norm, nn.Linear(6, 2))
     for module in (Skip(), across, fixed):
         with pytest.raises(DataError, match="more than dense layers one after another"):
             check_neurons(module, (4,))

@@ -22,16 +22,20 @@ def scene(seed: int) -> tuple[Floats, list[Floats]]:
     seen = [
         draw.choice(COMPONENTS, size=draw.integers(3, 7), replace=False) for _ in range(CLIENTS)
     ]
-    return centres, [
-        np.vstack([centres[k] + draw.normal(size=(60, SIZE)) for k in own]) for own in seen
-    ]
+    samples = []
+    for components in seen:
+        clouds = [centres[k] + draw.normal(size=(60, SIZE)) for k in components]
+        samples.append(np.vstack(clouds))
+    return centres, samples
 
 
 def fitted(samples: list[Floats], kind: str = "full") -> list[GaussianMixture]:
-    return [
-        GaussianMixture(len(own) // 60, covariance_type=kind, n_init=5, random_state=0).fit(own)
-        for own in samples
-    ]
+    mixtures = []
+    for points in samples:
+        components = len(points) // 60
+        mixture = GaussianMixture(components, covariance_type=kind, n_init=5, random_state=0)
+        mixtures.append(mixture.fit(points))
+    return mixtures
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -40,56 +44,48 @@ def test_a_mixture_that_was_split_over_clients_is_put_together_again(
     seed: int, scale: float
 ) -> None:
     centres, samples = scene(seed)
-    fused = tacit.fuse(
-        [own * scale for own in (mixture.means_ for mixture in fitted(samples))], seed=seed
-    )
+    means = [mixture.means_ * scale for mixture in fitted(samples)]
+    fused = tacit.fuse(means, seed=seed)
     assert fused.widths == (COMPONENTS,)
     errors = cdist(centres, fused.model / scale).min(1)
-    assert (
-        errors.max() < 0.4
-    )  # a client's own estimate, of 60 samples, is off by sqrt(5 / 60) = 0.29
+    assert errors.max() < 0.4  # a client's own, of 60 samples, is sqrt(5 / 60) = 0.29
 
 
 @pytest.mark.parametrize("kind", ["full", "diag", "spherical", "tied"])
 def test_the_fused_mixture_fits_the_data_as_one_of_all_data_does(kind: str) -> None:
     _, samples = scene(0)
     together = np.vstack(samples)
-    fused = tacit.fuse(fitted(samples, kind), counts=[len(own) for own in samples]).model
-    reference = GaussianMixture(COMPONENTS, covariance_type=kind, n_init=5, random_state=0).fit(
-        together
-    )
+    counts = [len(points) for points in samples]
+    fused = tacit.fuse(fitted(samples, kind), counts=counts).model
+    reference = GaussianMixture(COMPONENTS, covariance_type=kind, n_init=5, random_state=0)
+    reference.fit(together)
     assert fused.score(together) == pytest.approx(reference.score(together), abs=0.05)
     assert fused.weights_.sum() == pytest.approx(1)
     assert set(fused.predict(together)) == set(range(COMPONENTS))
     assert fused.sample(3)[0].shape == (3, SIZE)
-    covariances = (
-        np.linalg.inv(fused.precisions_cholesky_ @ fused.precisions_cholesky_.swapaxes(-1, -2))
-        if kind
-        in (
-            "full",
-            "tied",
-        )
-        else 1 / np.square(fused.precisions_cholesky_)
-    )
+    factors = fused.precisions_cholesky_
+    if kind in ("full", "tied"):
+        covariances = np.linalg.inv(factors @ factors.swapaxes(-1, -2))
+    else:
+        covariances = 1 / np.square(factors)
     assert covariances == pytest.approx(fused.covariances_)
 
 
 def test_weights_and_covariances_are_means_over_members() -> None:
-    one, other = (
-        GaussianMixture(1, covariance_type="spherical").fit(np.eye(3) * k) for k in (1, 2)
-    )
-    fused, found = fuse_mixtures([one, other], np.random.default_rng(0), [10, 30])
-    assert len(found.atoms) == 1
+    narrow = GaussianMixture(1, covariance_type="spherical").fit(np.eye(3))
+    wide = GaussianMixture(1, covariance_type="spherical").fit(2 * np.eye(3))
+    fused, matching = fuse_mixtures([narrow, wide], np.random.default_rng(0), [10, 30])
+    assert len(matching.atoms) == 1
     assert fused.weights_ == pytest.approx([1.0])
-    assert fused.covariances_ == pytest.approx(0.25 * one.covariances_ + 0.75 * other.covariances_)
+    expected = 0.25 * narrow.covariances_ + 0.75 * wide.covariances_
+    assert fused.covariances_ == pytest.approx(expected)
 
 
 def test_clients_that_see_more_weigh_more() -> None:
-    far = np.array([[0.0, 0], [0, 0.1], [100, 100], [100, 100.1]])
-    one, other = (
-        GaussianMixture(1, covariance_type="diag").fit(part) for part in (far[:2], far[2:])
-    )
-    fused, _ = fuse_mixtures([one, other, one], np.random.default_rng(0), [10, 20, 10])
+    points = np.array([[0.0, 0], [0, 0.1], [100, 100], [100, 100.1]])
+    near = GaussianMixture(1, covariance_type="diag").fit(points[:2])
+    far = GaussianMixture(1, covariance_type="diag").fit(points[2:])
+    fused, _ = fuse_mixtures([near, far, near], np.random.default_rng(0), [10, 20, 10])
     weights = dict(zip(fused.means_[:, 0].round(-1), fused.weights_, strict=True))
     assert weights == pytest.approx({0.0: 0.5, 100.0: 0.5})
 

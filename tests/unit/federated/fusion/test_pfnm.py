@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -61,7 +62,8 @@ class Slow:
                 self.place(j, atoms)
         else:
             first = self.mean if self.reference else [mu / self.s02 for mu in self.mean]
-            atoms = [Atom(list(first)) for _ in range(1 + max(max(own) for own in start))]
+            last = max(max(indices) for indices in start)
+            atoms = [Atom(list(first)) for _ in range(last + 1)]
             for j in clients:
                 for number, i in enumerate(start[j]):
                     atoms[i].members[j] = number
@@ -74,37 +76,45 @@ class Slow:
         return atoms
 
     def place(self, j: int, atoms: list[Atom]) -> None:
-        J, own = len(self.vectors), self.vectors[j]
-        new = min(len(own), max(700 - len(atoms), 1)) if self.reference else len(own)
-        gains = np.zeros((len(own), len(atoms) + new))
-        for row, v in enumerate(own):
+        J = len(self.vectors)
+        size = len(self.vectors[j])
+        new = size
+        if self.reference:
+            new = min(size, max(700 - len(atoms), 1))
+        gains = np.zeros((size, len(atoms) + new))
+        for row, v in enumerate(self.vectors[j]):
             for column, atom in enumerate(atoms):
                 m = min(len(atom.members), 10) if self.reference else len(atom.members)
                 factor = 1 if self.reference else 2
                 gains[row, column] = self.gain(j, v, atom) + factor * math.log(m / (J - m))
+            alone = self.gain(j, v, self.new_atom())
             for r in range(1, new + 1):
-                alone = self.gain(j, v, Atom([mu / self.s02 for mu in self.mean]))
-                gains[row, len(atoms) + r - 1] = (
-                    alone - 2 * math.log(r) + 2 * math.log(self.gamma / J)
-                )
+                price = 2 * math.log(self.gamma / J) - 2 * math.log(r)
+                gains[row, len(atoms) + r - 1] = alone + price
         rows, columns = linear_sum_assignment(gains, maximize=True)
-        there = len(atoms)
+        before = len(atoms)
         for row, column in zip(rows, columns, strict=True):
-            if column < there:
+            if column < before:
                 atoms[column].members[j] = row
             else:
-                atoms.append(Atom([mu / self.s02 for mu in self.mean], {j: row}))
+                atom = self.new_atom()
+                atom.members[j] = row
+                atoms.append(atom)
+
+    def new_atom(self) -> Atom:
+        return Atom([mu / self.s02 for mu in self.mean])
 
     def gain(self, j: int, v: Any, atom: Atom) -> float:
-        found = 0.0
+        gain = 0.0
         for d in range(len(v)):
             top, below = self.sums(atom, d)
-            more = self.precisions[j][d]
-            found += (top + more * v[d]) ** 2 / (below + more) - top**2 / below
-        return found
+            p = self.precisions[j][d]
+            gain += (top + p * v[d]) ** 2 / (below + p) - top**2 / below
+        return gain
 
     def sums(self, atom: Atom, d: int) -> tuple[float, float]:
-        top, below = atom.first[d], 1 / self.s02
+        top = atom.first[d]
+        below = 1 / self.s02
         for j, number in atom.members.items():
             top += self.precisions[j][d] * self.vectors[j][number][d]
             below += self.precisions[j][d]
@@ -115,6 +125,35 @@ class Slow:
         return [top / below for top, below in pairs]
 
 
+def slow_shares(networks: Sequence[Dense], method: Pfnm, counts: Any) -> list[list[float]]:
+    """How much each client's weights to each output count."""
+    J = len(networks)
+    K = networks[0].outputs
+    share = [[1.0] * K for _ in range(J)]
+    if counts is not None and (method.class_weights or method.reference):
+        for k in range(K):
+            total = sum(counts[j][k] for j in range(J))
+            for j in range(J):
+                share[j][k] = counts[j][k] / total if total else 0.0
+    return share
+
+
+def slow_neuron(network: Dense, layer: int, neuron: int, client: int, above: Any) -> list[float]:
+    """Its incoming weights, bias and outgoing weights; `above` are the atoms of the layer above."""
+    v: list[float] = []
+    if layer == 0:
+        v += network.weights[0][neuron].tolist()
+    v.append(float(network.biases[layer][neuron]))
+    if layer == len(network.widths) - 1:
+        return v + network.weights[-1][:, neuron].tolist()
+    for atom in above:
+        weight = 0.0
+        if client in atom.members:
+            weight = float(network.weights[layer + 1][atom.members[client]][neuron])
+        v.append(weight)
+    return v
+
+
 def slow_pfnm(
     networks: Sequence[Dense],
     order: Sequence[int],
@@ -122,13 +161,13 @@ def slow_pfnm(
     counts: Any = None,
     start: Assignment | None = None,
 ) -> tuple[Dense, list[list[frozenset[tuple[int, int]]]]]:
-    """The fused network, and the neurons of each of its own."""
-    J, depth, K = len(networks), len(networks[0].widths), networks[0].outputs
-    share = [[1.0] * K for _ in range(J)]
-    if counts is not None and (method.class_weights or method.reference):
-        total = [sum(counts[j][k] for j in range(J)) for k in range(K)]
-        share = [[counts[j][k] / total[k] if total[k] else 0.0 for k in range(K)] for j in range(J)]
-    bias_mean, s2, s02 = 0.1 if method.reference else 0.0, method.variance, method.prior_variance
+    """The fused network, and which clients' neurons each of its neurons is made of."""
+    depth = len(networks[0].widths)
+    K = networks[0].outputs
+    share = slow_shares(networks, method, counts)
+    bias_mean = 0.1 if method.reference else 0.0
+    s2 = method.variance
+    s02 = method.prior_variance
     weights: dict[int, Any] = {}
     biases: dict[int, Any] = {}
     partition: list[Any] = [None] * depth
@@ -137,21 +176,9 @@ def slow_pfnm(
         vectors: list[Any] = []
         precisions = []
         for j, network in enumerate(networks):
-            own = []
-            for neuron in range(network.widths[layer]):
-                v = [float(w) for w in network.weights[0][neuron]] if layer == 0 else []
-                v.append(float(network.biases[layer][neuron]))
-                if layer == depth - 1:
-                    v += [float(network.weights[-1][k][neuron]) for k in range(K)]
-                else:
-                    for atom in above:
-                        mine = atom.members.get(j)
-                        v.append(
-                            0.0 if mine is None else float(network.weights[layer + 1][mine][neuron])
-                        )
-                own.append(v)
-            vectors.append(own)
-            precision = [1 / s2] * len(own[0])
+            neurons = range(network.widths[layer])
+            vectors.append([slow_neuron(network, layer, i, j, above) for i in neurons])
+            precision = [1 / s2] * len(vectors[j][0])
             if layer == depth - 1:
                 for k in range(K):
                     precision[len(precision) - K + k] *= share[j][k]
@@ -162,37 +189,34 @@ def slow_pfnm(
         slow = Slow(vectors, precisions, mean, s02, method.gamma, method.reference)
         above = slow.match(order, method.sweeps, None if start is None else start[layer])
         thetas = np.array([slow.theta(atom) for atom in above])
-        biases[layer], weights[layer + 1] = thetas[:, before], thetas[:, before + 1 :].T
+        biases[layer] = thetas[:, before]
+        weights[layer + 1] = thetas[:, before + 1 :].T
         if layer == 0:
             weights[0] = thetas[:, :before]
         partition[layer] = [frozenset(atom.members.items()) for atom in above]
-    out = []
+    biases[depth] = np.zeros(K)
     for k in range(K):
-        top, below = bias_mean / s02, 1 / s02
-        for j in range(J):
-            top += share[j][k] / s2 * networks[j].biases[-1][k]
+        top = bias_mean / s02
+        below = 1 / s02
+        for j, network in enumerate(networks):
+            top += share[j][k] / s2 * network.biases[-1][k]
             below += share[j][k] / s2
-        out.append(top / below)
-    biases[depth] = np.array(out)
-    return Dense(
-        tuple(weights[c] for c in range(depth + 1)), tuple(biases[c] for c in range(depth + 1))
-    ), partition
+        biases[depth][k] = top / below
+    layers = range(depth + 1)
+    network = Dense(tuple(weights[c] for c in layers), tuple(biases[c] for c in layers))
+    return network, partition
 
 
-def assert_as_slow(found: Fused, slow: tuple[Dense, list[Any]]) -> None:
+def assert_as_slow(fused: Fused, slow: tuple[Dense, list[Any]]) -> None:
     """The same neurons together, and the same weights, in whatever order."""
     network, partition = slow
-    places = []
-    for layer, expected in zip(found.assignment, partition, strict=True):
-        mine = groups(layer)
-        assert set(mine) == set(expected)
-        places.append(np.array([mine.index(members) for members in expected]))
-    assert found.network.widths == network.widths
-    weights, biases = list(found.network.weights), list(found.network.biases)
-    for layer, order in enumerate(places):
-        weights[layer], biases[layer] = weights[layer][order], biases[layer][order]
-        weights[layer + 1] = weights[layer + 1][:, order]
-    assert_networks_agree(Dense(tuple(weights), tuple(biases)), network, rtol=1e-9, atol=1e-9)
+    orders = []
+    for layer, expected in zip(fused.assignment, partition, strict=True):
+        members_of_atoms = groups(layer)
+        assert set(members_of_atoms) == set(expected)
+        orders.append(np.array([members_of_atoms.index(members) for members in expected]))
+    assert fused.network.widths == network.widths
+    assert_networks_agree(fused.network.part(orders), network, rtol=1e-9, atol=1e-9)
 
 
 @st.composite
@@ -221,38 +245,37 @@ def test_pfnm_is_the_slow_one(networks: list[Dense], method: Pfnm, seed: int) ->
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(networks)).tolist()
     counts = rng.integers(0, 4, (len(networks), 2)).astype(float)
-    found = method.fuse(networks, in_order(*order), counts=counts)
-    assert_as_slow(found, slow_pfnm(networks, order, method, counts))
+    fused = method.fuse(networks, in_order(*order), counts=counts)
+    assert_as_slow(fused, slow_pfnm(networks, order, method, counts))
 
 
 @given(families(4), methods, seeds)
 @settings(max_examples=40)
 def test_a_second_round_is_the_slow_one(networks: list[Dense], method: Pfnm, seed: int) -> None:
-    """It goes on from known places; the authors' code has the prior's mean where that times its precision should be."""
+    """It goes on from where the neurons were.
+
+    The authors' code has the prior's mean where that times its precision should be.
+    """
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(networks)).tolist()
     counts = rng.integers(0, 4, (len(networks), 2)).astype(float)
     start = method.fuse(networks, in_order(*order), counts=counts).assignment
-    moved = [
-        changed(network, lambda array: array + rng.normal(0, 0.3, array.shape))
-        for network in networks
-    ]
-    found = method.fuse(moved, in_order(*order), counts=counts, start=start)
-    assert_as_slow(found, slow_pfnm(moved, order, method, counts, start))
+
+    def with_noise(array: Floats) -> Floats:
+        return array + rng.normal(0, 0.3, array.shape)
+
+    moved = [changed(network, with_noise) for network in networks]
+    fused = method.fuse(moved, in_order(*order), counts=counts, start=start)
+    assert_as_slow(fused, slow_pfnm(moved, order, method, counts, start))
 
 
 @pytest.mark.parametrize("seed", [165, 394])
 def test_the_authors_sweeps_go_on_where_one_has_changed_nothing(seed: int) -> None:
-    """Clients' own atoms are made anew, without the mistake of the start, and then others see them otherwise."""
+    """Clients' own atoms are made anew, without the start's mistake; others then differ too."""
     rng = np.random.default_rng(seed)
     networks = relatives([[2], [2], [2]], rng, 0.5)
-    method = Pfnm(
-        reference=True,
-        variance=0.3,
-        prior_variance=0.05,
-        gamma=float(rng.uniform(0.1, 3)),
-        sweeps=2,
-    )
+    gamma = float(rng.uniform(0.1, 3))
+    method = Pfnm(variance=0.3, prior_variance=0.05, gamma=gamma, sweeps=2, reference=True)
     start = replace(method, sweeps=3).fuse(networks, in_order(0, 1, 2)).assignment
     for order in ([0], [0, 1], [0, 1, 2]):
         once = replace(method, sweeps=1).fuse(networks, in_order(*order), start=start)
@@ -269,9 +292,13 @@ def test_popular_neurons_of_many_clients_are_counted_as_the_slow_one_does(refere
     networks = relatives([[int(width)] for width in rng.integers(2, 4, 13)], rng, 1.0)
     method = Pfnm(reference=reference, sweeps=2, variance=1.0, prior_variance=2.0)
     order = rng.permutation(13).tolist()
-    found = method.fuse(networks, in_order(*order))
-    assert max(len(members) for members in groups(found.assignment[0])) > 10
-    assert_as_slow(found, slow_pfnm(networks, order, method))
+    fused = method.fuse(networks, in_order(*order))
+    assert max(len(members) for members in groups(fused.assignment[0])) > 10
+    assert_as_slow(fused, slow_pfnm(networks, order, method))
+
+
+def arrays(network: Dense) -> list[Floats]:
+    return [*network.weights, *network.biases]
 
 
 def strangers(widths: Sequence[int]) -> list[Dense]:
@@ -290,10 +317,11 @@ def test_the_authors_code_makes_at_most_700_neurons() -> None:
 @pytest.mark.parametrize("sweeps", [0, 1])
 def test_a_client_with_more_than_700_neurons_keeps_them_all(sweeps: int) -> None:
     networks = strangers([710, 20])
-    found = Pfnm(prior_variance=1e3, reference=True, sweeps=sweeps).fuse(networks, in_order(1, 0))
-    for network, own in zip(networks, found.assignment[0], strict=True):
-        assert len(set(own.tolist())) == len(own) == network.widths[0]
-    assert 710 <= found.network.widths[0] <= 711
+    method = Pfnm(prior_variance=1e3, reference=True, sweeps=sweeps)
+    fused = method.fuse(networks, in_order(1, 0))
+    for network, indices in zip(networks, fused.assignment[0], strict=True):
+        assert len(set(indices.tolist())) == len(indices) == network.widths[0]
+    assert 710 <= fused.network.widths[0] <= 711
 
 
 # What the paper promises
@@ -305,13 +333,13 @@ def test_widths_are_between_the_largest_client_and_all_and_matches_one_to_one(
     networks: list[Dense], method: Pfnm, seed: int
 ) -> None:
     counts = np.ones((len(networks), 2))
-    found = method.fuse(networks, np.random.default_rng(seed), counts=counts)
-    for layer, width in enumerate(found.network.widths):
+    fused = method.fuse(networks, np.random.default_rng(seed), counts=counts)
+    for layer, width in enumerate(fused.network.widths):
         widths = [network.widths[layer] for network in networks]
         assert max(widths) <= width <= sum(widths)
-        for own, size in zip(found.assignment[layer], widths, strict=True):
-            assert len(set(own.tolist())) == len(own) == size
-            assert 0 <= own.min() <= own.max() < width
+        for indices, size in zip(fused.assignment[layer], widths, strict=True):
+            assert len(set(indices.tolist())) == len(indices) == size
+            assert 0 <= indices.min() <= indices.max() < width
 
 
 @given(families(), methods, seeds, st.booleans())
@@ -321,22 +349,22 @@ def test_the_order_of_a_clients_neurons_changes_nothing(
 ) -> None:
     rng = np.random.default_rng(seed)
     counts = rng.integers(1, 9, (len(networks), 2)).astype(float)
-    who = range(len(networks)) if everybody else [int(rng.integers(len(networks)))]
-    layers = None if everybody else [int(rng.integers(len(networks[0].widths)))]
-    others, names = (
-        list(networks),
-        [[np.arange(width) for width in network.widths] for network in networks],
-    )
-    for client in who:
-        others[client], names[client] = shuffled(networks[client], rng, layers)
-    one = method.fuse(networks, np.random.default_rng(seed), counts=counts)
-    other = method.fuse(others, np.random.default_rng(seed), counts=counts)
+    depth = len(networks[0].widths)
+    clients = range(len(networks)) if everybody else [int(rng.integers(len(networks)))]
+    layers = None if everybody else [int(rng.integers(depth))]
+    moved = list(networks)
+    orders: list[Any] = [[np.arange(width) for width in network.widths] for network in networks]
+    for client in clients:
+        moved[client], orders[client] = shuffled(networks[client], rng, layers)
+    straight = method.fuse(networks, np.random.default_rng(seed), counts=counts)
+    mixed = method.fuse(moved, np.random.default_rng(seed), counts=counts)
     x = rng.normal(size=(20, 3))
-    np.testing.assert_allclose(
-        answers(one.network, x), answers(other.network, x), rtol=1e-9, atol=1e-9
-    )
-    for layer, (mine, theirs) in enumerate(zip(one.assignment, other.assignment, strict=True)):
-        assert set(groups(mine)) == set(groups(theirs, [own[layer] for own in names]))
+    expected = answers(straight.network, x)
+    np.testing.assert_allclose(answers(mixed.network, x), expected, rtol=1e-9, atol=1e-9)
+    for layer in range(depth):
+        names = [order[layer] for order in orders]
+        before = groups(straight.assignment[layer])
+        assert set(groups(mixed.assignment[layer], names)) == set(before)
 
 
 @given(
@@ -352,19 +380,15 @@ def test_copies_in_any_order_give_back_the_network_shrunk_by_the_prior(
     rng = np.random.default_rng(seed)
     network = changed(a_network(widths, rng), lambda array: 3 * array)
     method = Pfnm(variance=variance, prior_variance=0.7)
-    found = method.fuse([shuffled(network, rng)[0] for _ in range(copies)], rng)
-    assert found.network.widths == tuple(widths)
+    fused = method.fuse([shuffled(network, rng)[0] for _ in range(copies)], rng).network
+    assert fused.widths == tuple(widths)
     factor = (copies / variance) / (1 / 0.7 + copies / variance)
     shrunk = changed(network, lambda array: factor * array)
     x = rng.normal(size=(20, 3))
-    np.testing.assert_allclose(answers(found.network, x), answers(shrunk, x), rtol=1e-9, atol=1e-9)
-    pairs = zip(
-        (*found.network.weights, *found.network.biases),
-        (*shrunk.weights, *shrunk.biases),
-        strict=True,
-    )
-    for mine, theirs in pairs:
-        np.testing.assert_allclose(np.sort(mine, None), np.sort(theirs, None), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(answers(fused, x), answers(shrunk, x), rtol=1e-9, atol=1e-9)
+    for array, expected in zip(arrays(fused), arrays(shrunk), strict=True):
+        in_order_of_size = np.sort(expected, None)
+        np.testing.assert_allclose(np.sort(array, None), in_order_of_size, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("widths", [[6], [5, 4], [4, 3, 5]])
@@ -372,32 +396,32 @@ def test_copies_shrink_by_the_default_settings_too(widths: list[int]) -> None:
     """Three copies, both variances 0.1: 30 / (10 + 30)."""
     rng = np.random.default_rng(1)
     network = a_network(widths, rng)
-    found = Pfnm().fuse([network] * 3, rng)
-    back = found.part(0)  # its neurons in their old order
+    fused = Pfnm().fuse([network] * 3, rng)
+    back = fused.part(0)  # its neurons in their old order
     assert_networks_agree(back, changed(network, lambda array: 0.75 * array), rtol=1e-12)
-    assert found.network.widths == tuple(widths)
+    assert fused.network.widths == tuple(widths)
 
 
 @pytest.mark.parametrize("widths", [[6], [5, 4]])
 def test_a_vague_prior_gives_exactly_the_network(widths: list[int]) -> None:
     rng = np.random.default_rng(2)
     network = a_network(widths, rng)
-    found = Pfnm(variance=1e-3, prior_variance=1e9).fuse(
-        [shuffled(network, rng)[0] for _ in range(3)], rng
-    )
+    copies = [shuffled(network, rng)[0] for _ in range(3)]
+    fused = Pfnm(variance=1e-3, prior_variance=1e9).fuse(copies, rng).network
     x = rng.normal(size=(20, 3))
-    np.testing.assert_allclose(answers(found.network, x), answers(network, x), rtol=1e-9)
+    np.testing.assert_allclose(answers(fused, x), answers(network, x), rtol=1e-9)
 
 
 def test_a_larger_gamma_makes_more_neurons_on_average() -> None:
     means = []
     for gamma in (1e-5, 1.0, 1e5):
         rng = np.random.default_rng(0)
-        found = [
-            Pfnm(gamma=gamma).fuse(relatives([[4], [3], [4]], rng, 0.5), rng).network.widths[0]
-            for _ in range(20)
-        ]
-        means.append(np.mean(found))
+        widths = []
+        for _ in range(20):
+            networks = relatives([[4], [3], [4]], rng, 0.5)
+            fused = Pfnm(gamma=gamma).fuse(networks, rng)
+            widths.append(fused.network.widths[0])
+        means.append(np.mean(widths))
     assert means[0] < means[1] < means[2]
 
 
@@ -405,36 +429,35 @@ def test_noisy_relatives_are_recognised() -> None:
     """Small noise: the true neurons come out, whoever has them."""
     rng = np.random.default_rng(5)
     large = a_network([8], rng)
-    parts = [rng.permutation(8)[:n] for n in (6, 5, 8)]
-    networks = [
-        changed(large.part([own]), lambda array: array + rng.normal(0, 0.02, array.shape))
-        for own in parts
-    ]
-    found = Pfnm(variance=1e-3, prior_variance=1.0).fuse(networks, rng)
-    assert set(groups(found.assignment[0])) == set(groups(parts))
+    truth = [rng.permutation(8)[:n] for n in (6, 5, 8)]
+
+    def with_noise(array: Floats) -> Floats:
+        return array + rng.normal(0, 0.02, array.shape)
+
+    networks = [changed(large.part([neurons]), with_noise) for neurons in truth]
+    fused = Pfnm(variance=1e-3, prior_variance=1.0).fuse(networks, rng)
+    assert set(groups(fused.assignment[0])) == set(groups(truth))
     x = rng.normal(size=(50, 3))
-    assert np.abs(answers(found.network, x) - answers(large, x)).max() < 0.3
+    assert np.abs(answers(fused.network, x) - answers(large, x)).max() < 0.3
 
 
 # Class weights
 
 
 def test_a_clients_weights_to_a_class_count_by_its_share_of_the_class() -> None:
-    """One neuron, all variances 1, shares 3/4 and 1/4 of one class, all and nothing of the other."""
-    one = Dense(
-        (np.array([[1.0]]), np.array([[2.0], [5.0]])), (np.array([1.0]), np.array([4.0, 8.0]))
-    )
-    two = Dense(
-        (np.array([[3.0]]), np.array([[6.0], [7.0]])), (np.array([2.0]), np.array([0.0, 9.0]))
-    )
+    """One neuron, all variances 1; shares 3/4 and 1/4 of one class, all and none of the other."""
+    weights = (np.array([[1.0]]), np.array([[2.0], [5.0]]))
+    first = Dense(weights, (np.array([1.0]), np.array([4.0, 8.0])))
+    weights = (np.array([[3.0]]), np.array([[6.0], [7.0]]))
+    second = Dense(weights, (np.array([2.0]), np.array([0.0, 9.0])))
     counts = np.array([[30.0, 7.0], [10.0, 0.0]])
     method = Pfnm(variance=1.0, prior_variance=1.0, gamma=1e-9, class_weights=True)
-    found = method.fuse([one, two], np.random.default_rng(0), counts=counts).network
-    assert found.widths == (1,)
-    assert found.weights[0].item() == pytest.approx((1 + 3) / 3)
-    assert found.biases[0].item() == pytest.approx((1 + 2) / 3)
-    assert found.weights[1].ravel().tolist() == pytest.approx([(0.75 * 2 + 0.25 * 6) / 2, 5 / 2])
-    assert found.biases[1].tolist() == pytest.approx([0.75 * 4 / 2, 8 / 2])
+    fused = method.fuse([first, second], np.random.default_rng(0), counts=counts).network
+    assert fused.widths == (1,)
+    assert fused.weights[0].item() == pytest.approx((1 + 3) / 3)
+    assert fused.biases[0].item() == pytest.approx((1 + 2) / 3)
+    assert fused.weights[1].ravel().tolist() == pytest.approx([(0.75 * 2 + 0.25 * 6) / 2, 5 / 2])
+    assert fused.biases[1].tolist() == pytest.approx([0.75 * 4 / 2, 8 / 2])
 
 
 @pytest.mark.parametrize("reference", [False, True])
@@ -442,29 +465,33 @@ def test_a_class_that_nobody_has_keeps_the_priors_weights(reference: bool) -> No
     rng = np.random.default_rng(0)
     counts = np.array([[3.0, 0.0], [5.0, 0.0]])
     method = Pfnm(class_weights=True, reference=reference)
-    found = method.fuse(relatives([[3], [4]], rng), rng, counts=counts).network
-    assert np.isfinite(found.weights[1]).all()
-    assert (found.weights[1][1] == 0).all()
-    assert found.biases[1][1] == pytest.approx(0.1 if reference else 0.0)
-    assert (found.weights[1][0] != 0).all()
+    fused = method.fuse(relatives([[3], [4]], rng), rng, counts=counts).network
+    assert np.isfinite(fused.weights[1]).all()
+    assert (fused.weights[1][1] == 0).all()
+    assert fused.biases[1][1] == pytest.approx(0.1 if reference else 0.0)
+    assert (fused.weights[1][0] != 0).all()
 
 
 def test_shares_and_not_numbers_of_samples_count() -> None:
     rng = np.random.default_rng(0)
-    networks, counts = relatives([[3], [4]], rng), np.array([[3.0, 2.0], [5.0, 1.0]])
+    networks = relatives([[3], [4]], rng)
+    counts = np.array([[3.0, 2.0], [5.0, 1.0]])
     method = Pfnm(class_weights=True)
-    one = method.fuse(networks, in_order(0, 1), counts=counts)
-    other = method.fuse(networks, in_order(0, 1), counts=counts * [100, 7])
-    assert_networks_agree(one.network, other.network, rtol=1e-12)
+    few = method.fuse(networks, in_order(0, 1), counts=counts)
+    many = method.fuse(networks, in_order(0, 1), counts=counts * [100, 7])
+    assert_networks_agree(few.network, many.network, rtol=1e-12)
 
 
 def test_classes_count_alike_unless_asked_for() -> None:
     rng = np.random.default_rng(0)
-    networks, counts = relatives([[3], [4]], rng), np.array([[3.0, 2.0], [5.0, 1.0]])
-    one, other = (Pfnm().fuse(networks, in_order(0, 1), counts=given) for given in (counts, None))
-    assert_networks_agree(one.network, other.network, rtol=0)
-    weighted = Pfnm(class_weights=True).fuse(networks, in_order(0, 1), counts=counts)
-    assert not np.allclose(weighted.network.biases[1], one.network.biases[1])
+    networks = relatives([[3], [4]], rng)
+    counts = np.array([[3.0, 2.0], [5.0, 1.0]])
+    with_counts = Pfnm().fuse(networks, in_order(0, 1), counts=counts).network
+    without_counts = Pfnm().fuse(networks, in_order(0, 1)).network
+    assert_networks_agree(with_counts, without_counts, rtol=0)
+    method = Pfnm(class_weights=True)
+    weighted = method.fuse(networks, in_order(0, 1), counts=counts).network
+    assert not np.allclose(weighted.biases[1], without_counts.biases[1])
 
 
 def test_class_weights_without_counts_are_refused() -> None:
@@ -495,11 +522,10 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
 def test_fusing_changes_no_network() -> None:
     rng = np.random.default_rng(0)
     networks = relatives([[3, 2], [4, 2]], rng)
-    before: list[list[Floats]] = [[a.copy() for a in (*n.weights, *n.biases)] for n in networks]
+    copies = copy.deepcopy(networks)
     Pfnm(reference=True).fuse(networks, rng, counts=np.ones((2, 2)))
-    for network, arrays in zip(networks, before, strict=True):
-        for array, old in zip((*network.weights, *network.biases), arrays, strict=True):
-            assert np.array_equal(array, old)
+    for network, before in zip(networks, copies, strict=True):
+        assert_networks_agree(network, before, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -509,24 +535,19 @@ def test_fusing_changes_no_network() -> None:
 def test_numbers_are_not_drawn_to_zero_unless_asked_for(
     outputs: int, shrink: bool | None, factor: float
 ) -> None:
-    """Three copies, and as much noise as prior: each weight is 3 / (3 + 1) of its mean, or the mean."""
+    """Three copies, as much noise as prior: each weight is 3 / (3 + 1) of its mean, or the mean."""
     network = a_network([4, 3], np.random.default_rng(0), outputs=outputs)
     fused = Pfnm(shrink=shrink).fuse([network] * 3, np.random.default_rng(0)).network
     assert fused.widths == (4, 3)
-    for ours, theirs in zip(
-        (*fused.weights, *fused.biases), (*network.weights, *network.biases), strict=True
-    ):
-        assert np.sort(ours.ravel()) == pytest.approx(np.sort(factor * theirs.ravel()))
+    for array, expected in zip(arrays(fused), arrays(network), strict=True):
+        assert np.sort(array.ravel()) == pytest.approx(np.sort(factor * expected.ravel()))
 
 
 def test_a_class_that_a_neuron_knows_nothing_of_gets_no_weight() -> None:
     networks = [a_network([3], np.random.default_rng(seed)) for seed in range(2)]
     counts = np.array([[5.0, 0], [5, 0]])  # nobody has the second class
-    fused = (
-        Pfnm(class_weights=True, shrink=False)
-        .fuse(networks, np.random.default_rng(0), counts=counts)
-        .network
-    )
+    method = Pfnm(class_weights=True, shrink=False)
+    fused = method.fuse(networks, np.random.default_rng(0), counts=counts).network
     assert fused.weights[-1][1] == pytest.approx(np.zeros(fused.widths[0]))
     assert fused.biases[-1][1] == 0
     assert np.isfinite(fused.weights[-1]).all()
