@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -82,3 +83,10 @@ def is_library(name: str) -> bool:
         return True
     source = str(Path(__file__).parents[1])
     return file.startswith((source, sys.prefix, sys.base_prefix))
+
+
+def new_process(*arguments: str, cwd: Path) -> Done:
+    """Runs `tacit` as a user does, in a process of its own: for what depends on that."""
+    command = [sys.executable, "-m", "tacit", *arguments]
+    process = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+    return Done(process.returncode, process.stdout, process.stderr)

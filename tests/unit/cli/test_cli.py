@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,28 +10,17 @@ from pathlib import Path
 
 import pytest
 import yaml
+from commands import new_process, tacit
 from playground import SMALL
 
 from tacit.study.study import Study
 
 
-def tacit(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tacit", *arguments]
-    return subprocess.run(
-        command,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-        timeout=120,
-    )
-
-
 def test_a_study_ends_by_naming_its_report(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(SMALL)
-    done = tacit("run", "s.yaml", "rounds=3", "algorithm=fedprox", "algorithm.mu=1", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    settings = ("rounds=3", "algorithm=fedprox", "algorithm.mu=1")
+    done = new_process("run", "s.yaml", *settings, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
     report = tmp_path / done.stdout.strip().splitlines()[-1].removeprefix("report: ")
     assert report.read_text().startswith("<!doctype html>")
     assert "http://" not in report.read_text().replace("http://www.w3.org", "")

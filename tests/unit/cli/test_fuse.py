@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from commands import Done, tacit
 from torch import nn
 
 from tacit.models.weight_files import read_state
@@ -25,9 +24,8 @@ def models(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def fuse(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tacit", "fuse", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+def fuse(*arguments: str, cwd: Path) -> Done:
+    return tacit("fuse", *arguments, cwd=cwd)
 
 
 def test_networks_in_files_become_one(models: Path) -> None:
