@@ -33,8 +33,6 @@ STUDY = tacit.Study(
         "feature_noise",
     ],
 )
-
-
 OPENINGS = 7
 NOTE_WHEN_READY = """
 new MutationObserver(() => {
