@@ -57,9 +57,10 @@ def free_loss(dx: Tensor, _size: int) -> Tensor:
 
 def behind_a_sum(x: Tensor) -> Tensor:
     """The mean where the server sees sums only: clients weight, the server adds."""
-    ones = torch.ones(len(x), 1)
+    clients = len(x)
+    ones = torch.ones(clients, 1)
     sums = Sum().add(weighted({"dx": x}, ones, ones))
-    cohort = SummedCohort(sums, tuple(range(len(x))), len(x), float(len(x)))
+    cohort = SummedCohort(sums, tuple(range(clients)), clients, float(clients))
     return cohort.combine("dx")
 
 
@@ -150,7 +151,8 @@ def examine_krum(x: Tensor, repeats: int) -> None:
     times = f"{scores * 1e3:.0f} ms; the product X X^T takes {product * 1e3:.0f} ms"
     print(f"krum's scores take {times}, ratio {scores / product:.2f}")
     draw = torch.Generator().manual_seed(1)
-    close = x[0] * (1 + 1e-4 * torch.randn(min(len(x), 50), P, generator=draw))
+    differences = torch.randn(min(len(x), 50), P, generator=draw)
+    close = x[0] * (1 + 1e-4 * differences)
     exact = krum_scores(close.double(), 10)
     errors = (krum_scores(close, 10) - exact) / exact
     print(f"krum's scores for rows 1e-4 apart: largest relative error {errors.abs().max():.1e}")

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     passes = int(sys.argv[2]) if len(sys.argv) > 2 else 3
     grid = [(name, clients, cohort) for name in ALGORITHMS for clients, cohort in POINTS]
-    measured: dict[tuple[str, int, int], list[dict[str, float]]] = {key: [] for key in grid}
+    measured: dict[tuple[str, int, int], list[dict[str, float]]] = defaultdict(list)
     for name, clients, cohort in grid * passes:
         point = {"clients": clients, "cohort": cohort, "algorithm": name, "rounds": rounds}
         measured[name, clients, cohort].append(measure(point))

@@ -82,12 +82,16 @@ def test_the_matching_is_drawn(tmp_path: Path) -> None:
 
 def test_class_weights_take_counts() -> None:
     nets = [net(3), net(4, 1)]
-    weighted = tacit.fuse(nets, {"name": "pfnm", "class_weights": True}, counts=[[1, 0], [0, 1]])
+    method = {"name": "pfnm", "class_weights": True}
+    weighted = tacit.fuse(nets, method, counts=[[1, 0], [0, 1]])
     plain = tacit.fuse(nets)
     assert not torch.equal(weighted.model[3].bias, plain.model[3].bias)
-    for wrong in ([[1, 0]], [[1, 0], [0, -1]], [[1, 0], [0, float("nan")]], "many"):
+    too_few = [[1, 0]]
+    negative = [[1, 0], [0, -1]]
+    unknown = [[1, 0], [0, float("nan")]]
+    for wrong in (too_few, negative, unknown, "many"):
         with pytest.raises(DataError, match="counts: expected 2 rows, a model each, of 2 numbers"):
-            tacit.fuse(nets, {"name": "pfnm", "class_weights": True}, counts=wrong)
+            tacit.fuse(nets, method, counts=wrong)
 
 
 @pytest.mark.parametrize(

@@ -147,14 +147,14 @@ def test_a_study_that_is_going_has_no_matching_yet(tmp_path: Path) -> None:
 
 
 def test_a_run_that_diverged_is_left_out(fused: tacit.Results, tmp_path: Path) -> None:
-    first, *others = history_of(fused)
+    first, *rest = history_of(fused)
     for key in ("fusion", "width", "local_width"):
         del first[key]
     for key in ("alone_accuracy", "average_accuracy", "ensemble_accuracy"):
         del first[key]
     broken = {**first, "accuracy": None, "status": "diverged"}
-    study = with_history(fused, tmp_path, [broken, *others])
-    assert len(chart_data_of("fusion", study)["matchings"]) == len(others)
+    study = with_history(fused, tmp_path, [broken, *rest])
+    assert len(chart_data_of("fusion", study)["matchings"]) == len(rest)
     assert "NaN" not in render(study)
     assert "fusion" in find_drawings(study)
 
