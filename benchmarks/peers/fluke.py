@@ -26,9 +26,8 @@ NAMES = {
 if importlib.util.find_spec("torchvision") is None:
     for module_name, names in NAMES.items():
         module = ModuleType(module_name)
-        module.__spec__ = ModuleSpec(
-            module_name, None
-        )  # some libraries look at it before importing
+        # some libraries look at a module's specification before they import it
+        module.__spec__ = ModuleSpec(module_name, None)
         for name in names:
             empty_class = type(name, (), {})
             setattr(module, name, empty_class)
