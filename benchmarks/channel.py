@@ -76,10 +76,10 @@ def tacit_side(me: str, port: int, folder: Path) -> Figures:
     key = folder / f"{me}.key"
     if me == "alice":
         peer = "bob"
-        network = TlsCarrier(authority, certificate, key, listen=address, connect={})
+        carrier = TlsCarrier(authority, certificate, key, listen=address, connect={})
     else:
         peer = "alice"
-        network = TlsCarrier(authority, certificate, key, listen=None, connect={"alice": address})
+        carrier = TlsCarrier(authority, certificate, key, listen=None, connect={"alice": address})
 
     async def answer(links: Mapping[str, Link]) -> Figures:
         link = links[peer]
@@ -93,7 +93,7 @@ def tacit_side(me: str, port: int, folder: Path) -> Figures:
         return await timed(lambda data: link.send("m", data), lambda: link.receive("m"))
 
     program = answer if me == "alice" else ask
-    return asyncio.run(Endpoint(me, [peer], network, purpose="benchmark").run(program))
+    return asyncio.run(Endpoint(me, [peer], carrier, purpose="benchmark").run(program))
 
 
 def grpc_side(me: str, port: int, folder: Path) -> Figures:
