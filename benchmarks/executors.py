@@ -1,7 +1,9 @@
-"""What spreading a study costs and gains: the same runs here with one thread, here with all, and in two workers.
+"""What it costs and gains to spread a study over workers.
 
-Eight runs of a small MLP on digits, where a step is short, and four of the CNN on pictures of noise. Each is timed from
-its start to its last file, the start of the processes and the report included, taking turns.
+The same runs are played in this process with one thread, in this process with all threads, and by
+two workers: eight runs of a small MLP on digits, where a step is short, and four runs of the CNN on
+pictures of noise. Each is timed from its start to its last file, with the start of the processes
+and the report, and they take turns.
 Usage: python benchmarks/executors.py [repeats]
 """
 
@@ -33,9 +35,10 @@ STUDIES: dict[str, dict[str, Any]] = {
         "seed": list(range(4)),
     },
 }
-PLACES = {
-    "here, 1 thread": {"workers": 1, "threads": 1},
-    "here, all threads": {"workers": 1, "threads": cores()},
+FIRST = "this process, 1 thread"
+PLACEMENTS = {
+    FIRST: {"workers": 1, "threads": 1},
+    "this process, all threads": {"workers": 1, "threads": cores()},
     "2 workers": {"workers": 2, "threads": 1},
 }
 
@@ -43,29 +46,33 @@ PLACES = {
 def pictures() -> tuple[np.ndarray, np.ndarray]:
     """Noise of CIFAR's shape, and labels at random."""
     rng = np.random.default_rng(0)
-    return rng.random((4000, 3, 32, 32), dtype=np.float32), rng.integers(0, 10, 4000)
+    x = rng.random((4000, 3, 32, 32), dtype=np.float32)
+    y = rng.integers(0, 10, 4000)
+    return x, y
 
 
-def measure(study: dict[str, Any], places: dict[str, int]) -> float:
+def measure(study: dict[str, Any], placement: dict[str, int]) -> float:
+    """The seconds that a study takes."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        tacit.run(study, Path(folder) / "out", **places)  # type: ignore[arg-type]
+        tacit.run(study, Path(folder) / "out", **placement)  # type: ignore[arg-type]
         return time.perf_counter() - start
 
 
 def main() -> None:
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    print(f"{cores()} cores, {repeats} turns")
-    for name, study in STUDIES.items():
-        turns = [
-            {place: measure(study, options) for place, options in PLACES.items()}
-            for _ in range(repeats)
-        ]
-        base = next(iter(PLACES))
-        for place in PLACES:
-            seconds = statistics.median(turn[place] for turn in turns)
-            ratio = statistics.median(turn[place] / turn[base] for turn in turns)
-            print(f"{name}, {place}: {seconds:.1f} s, ratio {ratio:.2f}")
+    print(f"{cores()} cores, medians of {repeats}")
+    for title, study in STUDIES.items():
+        turns = [take_turn(study) for _ in range(repeats)]
+        for name in PLACEMENTS:
+            seconds = statistics.median(turn[name] for turn in turns)
+            ratio = statistics.median(turn[name] / turn[FIRST] for turn in turns)
+            print(f"{title}, {name}: {seconds:.1f} s, {ratio:.2f} of the time of one thread")
+
+
+def take_turn(study: dict[str, Any]) -> dict[str, float]:
+    """The seconds of each placement, one after another."""
+    return {name: measure(study, placement) for name, placement in PLACEMENTS.items()}
 
 
 if __name__ == "__main__":

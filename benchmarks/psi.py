@@ -1,13 +1,18 @@
-"""Private set intersection: tacit over mutual TLS between two processes, OpenMined's in one, and the bare arithmetic.
+"""Private set intersection: tacit between two processes, OpenMined's in one, the bare arithmetic.
 
-Two tables of identifiers, half of them in common. "tacit" is the session between two processes on this machine, from
-the agreement to the result on both sides; "whole" adds starting Python, reading the tables and writing the common rows.
-"bare" is what no protocol of this kind can do without, by the same library: two processes at once, each of which hashes
-and multiplies its own elements and multiplies the other's, on one thread each; so the ratio is meant for two cores,
-where tacit has no more either. OpenMined's library comes in an environment of its own, made the first time. They take
-turns; medians. Then one large run: time, bytes, memory.
+Two tables of identifiers are compared; half of the identifiers are in both. They take turns, and
+medians are shown:
+- "session" is tacit over mutual TLS between two processes on this machine, from the agreement to
+  the result on both sides; "whole" also counts starting Python, reading the tables and writing the
+  rows of people known to both;
+- "bare group operations" are what no protocol of this kind can do without, by the same library.
+  Two processes at once, with one thread each, hash and multiply their own elements and multiply
+  the other's. So the ratio is meant for two cores, where tacit has no more either;
+- OpenMined's library is installed the first time, in a virtual environment of its own.
+Then comes one large run: time, bytes, memory.
 
-Usage: python benchmarks/psi.py [--size 100000] [--large 1000000] [--repeats 3] [--group ristretto255]
+Usage: python benchmarks/psi.py [--size 100000] [--large 1000000] [--repeats 3]
+    [--group ristretto255]
 """
 
 from __future__ import annotations
@@ -34,15 +39,19 @@ from against_peers import Peer  # noqa: E402
 from tacit.channel.certificates import create_authority, issue  # noqa: E402
 from tacit.channel.consortium import Address, Consortium, default_member  # noqa: E402
 
+PARTIES = ("alice", "bob")
 BARE = """
 import os, sys
 from tacit.vertical.groups.group import Group
-group, count = Group.build(sys.argv[1]), int(sys.argv[2])
-key, values = group.draw_key(), [b"%012d" % number for number in range(4096)]
+group = Group.build(sys.argv[1])
+count = int(sys.argv[2])
+key = group.draw_key()
+values = [b"%012d" % number for number in range(4096)]
 hashed = group.hash(values, b"bare")
 if group.name == "ristretto255":
     from tacit.vertical.groups.sodium import sodium
-    uniform, library = os.urandom(64 * 4096), sodium()
+    uniform = os.urandom(64 * 4096)
+    library = sodium()
     def work():
         library.map_uniform(uniform)
         library.multiply(hashed, key)
@@ -59,22 +68,24 @@ for _ in range(count // 4096):
 
 @dataclass(frozen=True)
 class Turn:
-    seconds: float  # the longer of the two sessions
-    whole: float
-    bytes: int  # that both sent
+    """What one comparison by tacit took."""
+
+    session: float  # seconds, of the slower party
+    whole: float  # seconds
+    bytes: int  # sent by both parties together
     memory: float  # of the larger process at its peak, in MB
-    common: int
+    common: int  # identifiers in both tables
 
 
-def write_table(path: Path, size: int, own: str) -> None:
-    """Identifiers like national numbers, half of them the same in every table, and a value."""
-    names = [f"{number:08d}A" for number in range(size // 2)] + [
-        f"{own}{number:08d}" for number in range(size // 2)
-    ]
-    random.Random(own).shuffle(names)
-    path.write_text(
-        "nin,value\n" + "".join(f"{name},{place}\n" for place, name in enumerate(names))
-    )
+def write_table(path: Path, size: int, prefix: str) -> None:
+    """Writes identifiers like national numbers with a value each; half are in every table."""
+    half = size // 2
+    shared = [f"{number:08d}A" for number in range(half)]
+    unshared = [f"{prefix}{number:08d}" for number in range(half)]
+    names = shared + unshared
+    random.Random(prefix).shuffle(names)
+    lines = [f"{name},{value}\n" for value, name in enumerate(names)]
+    path.write_text("nin,value\n" + "".join(lines))
 
 
 def make_consortium(folder: Path) -> None:
@@ -82,106 +93,125 @@ def make_consortium(folder: Path) -> None:
         free.bind(("127.0.0.1", 0))
         address = Address("127.0.0.1", free.getsockname()[1])
     create_authority(folder, "benchmark")
-    for party in ("alice", "bob"):
+    for party in PARTIES:
         issue(folder, party)
     members = {
-        name: default_member(name, folder, address if name == "alice" else None)
-        for name in ("alice", "bob")
+        "alice": default_member("alice", folder, address),
+        "bob": default_member("bob", folder, None),
     }
     Consortium("benchmark", folder / "ca.pem", members).write(folder / "consortium.yaml")
 
 
 def compare(folder: Path, group: str) -> Turn:
-    """Both parties at once, each a process of its own."""
-    start, running = time.perf_counter(), []
-    for party in ("alice", "bob"):
-        command = [
-            sys.executable,
-            "-m",
-            "tacit",
-            "psi",
-            "--party",
-            party,
-            "--data",
-            f"{party}.csv",
-            "--key",
-            "nin",
-        ]
-        out = (folder / f"{party}.json").open("w")
-        running.append(
-            (
-                subprocess.Popen(
-                    [*command, "--group", group, "--json", "-q"], cwd=folder, stdout=out
-                ),
-                out,
-            )
-        )
-    peaks = []
-    for process, out in running:
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        out.close()
-        if process.returncode:
-            sys.exit("tacit psi failed")
-        peaks.append(used.ru_maxrss / 1e3)
+    """tacit: both parties at once, each in a process of its own."""
+    start = time.perf_counter()
+    processes = [start_party(folder, party, group) for party in PARTIES]
+    peaks = [peak_memory(process) for process in processes]
     whole = time.perf_counter() - start
-    both: list[dict[str, Any]] = [
-        json.loads((folder / f"{party}.json").read_text())[0] for party in ("alice", "bob")
-    ]
-    sent = sum(one["sent"] for one in both)
-    return Turn(max(one["seconds"] for one in both), whole, sent, max(peaks), both[0]["size"])
+    reports = [read_report(folder, party) for party in PARTIES]
+    return Turn(
+        session=max(report["seconds"] for report in reports),
+        whole=whole,
+        bytes=sum(report["sent"] for report in reports),
+        memory=max(peaks),
+        common=reports[0]["size"],
+    )
+
+
+def start_party(folder: Path, party: str, group: str) -> subprocess.Popen[bytes]:
+    data = ["--data", f"{party}.csv", "--key", "nin"]
+    options = ["--group", group, "--json", "-q"]
+    command = [sys.executable, "-m", "tacit", "psi", "--party", party, *data, *options]
+    with (folder / f"{party}.json").open("w") as report:
+        return subprocess.Popen(command, cwd=folder, stdout=report)
+
+
+def peak_memory(process: subprocess.Popen[bytes]) -> float:
+    """Waits for the end of a process; returns its peak in MB."""
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit("tacit psi failed")
+    return used.ru_maxrss / 1e3
+
+
+def read_report(folder: Path, party: str) -> dict[str, Any]:
+    reports = json.loads((folder / f"{party}.json").read_text())
+    report: dict[str, Any] = reports[0]
+    return report
 
 
 def compute(group: str, size: int) -> float:
     """The same group operations and nothing else, in two processes at once."""
     command = [sys.executable, "-c", BARE, group, str(size)]
-    running = [subprocess.Popen(command, stdin=subprocess.PIPE, text=True) for _ in range(2)]
-    time.sleep(2)  # both have started
+    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, text=True) for _ in range(2)]
+    time.sleep(2)  # until both have started
     start = time.perf_counter()
-    for process in running:
+    for process in processes:
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.close()
-    for process in running:
+    for process in processes:
         process.wait()
-    return (time.perf_counter() - start) * size / (size // 4096 * 4096)
+    seconds = time.perf_counter() - start
+    computed = size // 4096 * 4096  # whole batches only
+    return seconds * size / computed
 
 
 def openmined(peer: Peer, folder: Path) -> dict[str, Any]:
     script = HERE / "peers" / f"{peer.script}.py"
-    done = subprocess.run(
-        [peer.python, script, "alice.csv", "bob.csv"], cwd=folder, capture_output=True, text=True
-    )
+    command = [peer.python, script, "alice.csv", "bob.csv"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"openmined-psi failed: {done.stderr[-2000:]}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def take_turns(folder: Path, size: int, repeats: int, group: str) -> None:
-    peer = Peer("openmined_psi", own=True)
+    peer = Peer("openmined_psi", isolated=True)
     installed = peer.prepare()
-    ours, bare, theirs = [], [], []
+    ours: list[Turn] = []
+    bare: list[float] = []
+    theirs: list[dict[str, Any]] = []
     for _ in range(repeats):
         ours.append(compare(folder, group))
         bare.append(compute(group, size))
-        theirs += [openmined(peer, folder)] if installed else []
-        if any(one["common"] != ours[-1].common for one in theirs) or ours[-1].common != size // 2:
-            sys.exit("the results differ")
-    session, whole = (
-        statistics.median(getattr(one, key) for one in ours) for key in ("seconds", "whole")
-    )
-    floor = statistics.median(bare)
+        if installed:
+            theirs.append(openmined(peer, folder))
+    sizes = {turn.common for turn in ours} | {report["common"] for report in theirs}
+    if sizes != {size // 2}:
+        sys.exit(f"the results differ: {sizes} identifiers in both tables, not {size // 2}")
+    cores = len(os.sched_getaffinity(0))
+    print(f"{size:,} x {size:,}, {group}, {cores} cores, medians of {repeats}; seconds")
+    show(ours, statistics.median(bare), theirs)
+
+
+def show(ours: list[Turn], bare: float, theirs: list[dict[str, Any]]) -> None:
+    session = statistics.median(turn.session for turn in ours)
+    whole = statistics.median(turn.whole for turn in ours)
+    print(f"  tacit, session between two processes {session:7.1f}   whole {whole:.1f}")
     print(
-        f"{size:,} x {size:,}, {group}, {len(os.sched_getaffinity(0))} cores, medians of {repeats}; seconds"
+        f"  bare group operations                {bare:7.1f}   session / bare {session / bare:.2f}"
     )
-    print(f"  tacit, mutual TLS, two processes   {session:7.1f}   whole {whole:.1f}")
-    print(f"  bare group operations              {floor:7.1f}   tacit / bare {session / floor:.2f}")
     if theirs:
-        other = statistics.median(one["seconds"] for one in theirs)
-        name = f"openmined-psi {theirs[0]['version']}"
-        ratios = f"tacit / openmined {session / other:.2f}, whole {whole / other:.2f}"
-        print(f"  {name}, one process {other:9.1f}   {ratios}", flush=True)
+        openmined = statistics.median(report["seconds"] for report in theirs)
+        name = f"openmined-psi {theirs[0]['version']}, one process"
+        ratios = f"session / openmined {session / openmined:.2f}, whole {whole / openmined:.2f}"
+        print(f"  {name:36} {openmined:7.1f}   {ratios}", flush=True)
+
+
+def large_run(folder: Path, size: int, group: str) -> None:
+    turn = compare(folder, group)
+    times = f"session {turn.session:.1f} s, whole {turn.whole:.1f} s"
+    print(f"{size:,} x {size:,}: {times}, {turn.common:,} in both tables")
+    per_element = turn.bytes / (2 * size)
+    print(f"  {per_element:.1f} bytes per element, peak memory of a party {turn.memory:.0f} MB")
+
+
+def write_tables(folder: Path, size: int) -> None:
+    for party in PARTIES:
+        write_table(folder / f"{party}.csv", size, prefix=party[0])
 
 
 def main() -> None:
@@ -190,26 +220,16 @@ def main() -> None:
     parser.add_argument("--large", type=int, default=1_000_000, help="0 leaves the large run out")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--group", default="ristretto255")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_consortium(folder)
-        for size in (given.size, given.large):
-            if not size:
-                continue
-            for party in ("alice", "bob"):
-                write_table(folder / f"{party}.csv", size, party[0])
-            if size == given.size:
-                take_turns(folder, size, given.repeats, given.group)
-            else:
-                turn = compare(folder, given.group)
-                each = turn.bytes / (2 * size)
-                print(
-                    f"{size:,} x {size:,}: {turn.seconds:.1f} s, whole {turn.whole:.1f} s, {turn.common:,} in common"
-                )
-                print(
-                    f"  {each:.1f} bytes per element, peak memory of a party {turn.memory:.0f} MB"
-                )
+        if arguments.size:
+            write_tables(folder, arguments.size)
+            take_turns(folder, arguments.size, arguments.repeats, arguments.group)
+        if arguments.large:
+            write_tables(folder, arguments.large)
+            large_run(folder, arguments.large, arguments.group)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,15 @@ import inspect
 from pathlib import Path
 
 from tacit.cli.list import families, row
+from tacit.core.registry import Registered
 
 ROOT = Path(__file__).resolve().parent.parent
-BEGIN, END = "<!-- methods: written by make docs -->", "<!-- end of methods -->"
+BEGIN = "<!-- methods: written by make docs -->"
+END = "<!-- end of methods -->"
 
 INTRODUCTION = """
-What there is to choose from, by kind; `tacit list` shows the same in the terminal. Studies run on row splits; a column
-split divides a table for parties that hold different columns.
+What there is to choose from, by kind; `tacit list` shows the same in the terminal. Studies run on
+row splits; a column split divides a table for parties that hold different columns.
 """
 
 
@@ -27,18 +29,18 @@ def short_list() -> str:
 
 def long_page() -> str:
     """Every method with its full docstring and settings."""
-    parts = ["# Methods", INTRODUCTION]
+    sections = ["# Methods", INTRODUCTION]
     for family, base in families().items():
-        parts.append(f"## {title(family)}\n")
+        sections.append(f"## {title(family)}\n")
         for name, cls in base.known().items():
-            settings = (
-                ", ".join(f"`{key}: {value}`" for key, value in row(name, cls)["settings"].items())
-                or "none"
-            )
-            parts.append(
-                f"### {name}\n\n```text\n{inspect.getdoc(cls)}\n```\n\nSettings: {settings}.\n"
-            )
-    return "\n".join(parts)
+            sections.append(method_section(name, cls))
+    return "\n".join(sections)
+
+
+def method_section(name: str, cls: type[Registered]) -> str:
+    settings = [f"`{key}: {value}`" for key, value in row(name, cls)["settings"].items()]
+    shown = ", ".join(settings) or "none"
+    return f"### {name}\n\n```text\n{inspect.getdoc(cls)}\n```\n\nSettings: {shown}.\n"
 
 
 def with_list(readme: str) -> str:

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reproduction.md, and docs/results/ from the folders of finished studies.
+"""Writes the tables of docs/reproduction.md, and docs/results/ from folders of finished studies.
 
 Usage: python docs/write_reproduction.py [folder of a finished study ...]
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -43,20 +44,20 @@ THESIS = {
 def keep(folder: Path) -> None:
     """Copies what the page needs from a finished study.
 
-    That is each run's top accuracy, and each client's in the last ten rounds.
+    That is each run's top accuracy, and each client's accuracies in the last ten rounds.
     """
-    name = re.search(
-        r"^name: (\S+)", (folder / "study.yaml").read_text(encoding="utf-8"), re.MULTILINE
-    )
+    settings = (folder / "study.yaml").read_text(encoding="utf-8")
+    name = re.search(r"^name: (\S+)", settings, re.MULTILINE)
     assert name
-    summary, clients = (pd.read_csv(folder / f"{one}.csv") for one in ("summary", "clients"))
+    summary = pd.read_csv(folder / "summary.csv")
+    clients = pd.read_csv(folder / "clients.csv")
+    keys = [key for key in KEYS if key in summary]
+    runs = summary[[*keys, "round", "accuracy", "best_accuracy", "status"]]
+    runs.to_csv(target(name[1]), index=False)
     late = clients[clients["round"] > clients["round"].max() - 10]
-    runs = [key for key in KEYS if key in summary]
-    parts = late.groupby([*runs, "client"], sort=False)[["train_accuracy", "test_accuracy"]].mean()
-    summary[[*runs, "round", "accuracy", "best_accuracy", "status"]].to_csv(
-        target(name[1]), index=False
-    )
-    parts.round(4).to_csv(target(f"{name[1]}-clients"))
+    by_client = late.groupby([*keys, "client"], sort=False)
+    means = by_client[["train_accuracy", "test_accuracy"]].mean()
+    means.round(4).to_csv(target(f"{name[1]}-clients"))
 
 
 def target(name: str) -> Path:
@@ -65,52 +66,68 @@ def target(name: str) -> Path:
 
 def top(name: str) -> pd.DataFrame:
     """Each run's best global test accuracy: a row per method and split, a column per seed."""
-    return pd.read_csv(target(name)).pivot_table(
-        "best_accuracy", ["algorithm", "split"], "seed", sort=False
-    )
+    runs = pd.read_csv(target(name))
+    return runs.pivot_table("best_accuracy", ["algorithm", "split"], "seed", sort=False)
 
 
 def table(name: str) -> str:
     """Our mean and deviation over the seeds, and the thesis's figures below them."""
-    found = top(name)
-    lines = ["| | " + " | ".join(COLUMNS.values()) + " |", "|---|" + "---|" * len(COLUMNS)]
-    for method, theirs in THESIS[name].items():
-        cells = [found.loc[(method, split)] for split in COLUMNS]
-        lines.append(
-            f"| {method} | "
-            + " | ".join(f"{cell.mean():.4f} ± {cell.std():.3f}" for cell in cells)
-            + " |"
-        )
-        known = dict(zip(IN_THESIS, theirs, strict=False))
-        pairs = zip(COLUMNS, cells, strict=True)
-        texts = [
-            f"*{known[s]:.4f}* ({cell.mean() - known[s]:+.3f})" if s in known else ""
-            for s, cell in pairs
-        ]
-        lines += [f"| *thesis* | {' | '.join(texts)} |"] if theirs else []
+    scores = top(name)
+    heading = "| " + markdown_row(list(COLUMNS.values()))  # nothing above the methods
+    lines = [heading, "|---|" + "---|" * len(COLUMNS)]
+    for method, figures in THESIS[name].items():
+        ours = {split: scores.loc[(method, split)] for split in COLUMNS}
+        cells = [f"{seeds.mean():.4f} ± {seeds.std():.3f}" for seeds in ours.values()]
+        lines.append(markdown_row([method, *cells]))
+        if figures:
+            thesis = dict(zip(IN_THESIS, figures, strict=True))
+            lines.append(markdown_row(["*thesis*", *thesis_cells(thesis, ours)]))
     return "\n".join(lines)
+
+
+def thesis_cells(thesis: dict[str, float], ours: dict[str, pd.Series]) -> list[str]:
+    """The thesis's figure for each split and how far ours differs; empty where it has none."""
+    cells = []
+    for split, seeds in ours.items():
+        if split in thesis:
+            figure = thesis[split]
+            cells.append(f"*{figure:.4f}* ({seeds.mean() - figure:+.3f})")
+        else:
+            cells.append("")
+    return cells
+
+
+def markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def verdict(name: str, split: str, better: str, worse: str) -> str:
     """Whether one method's top accuracy is above another's, seed by seed."""
-    found = top(name)
-    return told(found.loc[(better, split)] - found.loc[(worse, split)])
+    scores = top(name)
+    return judged(scores.loc[(better, split)] - scores.loc[(worse, split)])
 
 
-def told(gain: pd.Series) -> str:
+def judged(gain: pd.Series) -> str:
+    """The verdict on a gain, which each seed may confirm or refute."""
     won = int((gain > 0).sum())
-    word = {len(gain): "**confirmed**", 0: "**refuted**"}.get(won, "undecided")
+    if won == len(gain):
+        word = "**confirmed**"
+    elif won == 0:
+        word = "**refuted**"
+    else:
+        word = "undecided"
     return f"{word}: {gain.mean():+.4f} ({won} of {len(gain)} seeds)"
 
 
+def confirmed(is_true: bool) -> str:
+    return "**confirmed**" if is_true else "**refuted**"
+
+
 def gains_of_clients(name: str, split: str, better: str, worse: str) -> pd.DataFrame:
-    """What each client gains in local test accuracy, mean of the last ten rounds: a row per seed."""
-    found = pd.read_csv(target(f"{name}-clients"))
-    means = (
-        found[found["split"] == split]
-        .groupby(["algorithm", "seed", "client"])["test_accuracy"]
-        .mean()
-    )
+    """Each client's gain in local test accuracy, mean of the last ten rounds: a row per seed."""
+    clients = pd.read_csv(target(f"{name}-clients"))
+    of_split = clients[clients["split"] == split]
+    means = of_split.groupby(["algorithm", "seed", "client"])["test_accuracy"].mean()
     return (means[better] - means[worse]).unstack("client")
 
 
@@ -120,105 +137,118 @@ def each_client(gains: pd.DataFrame) -> str:
 
 def helps_clients(gains: pd.DataFrame) -> str:
     """Whether clients gain on average, seed by seed."""
-    return f"{told(gains.mean(axis=1))}; {each_client(gains)}"
+    return f"{judged(gains.mean(axis=1))}; {each_client(gains)}"
 
 
 def helps_every_client(gains: pd.DataFrame) -> str:
-    return f"{'**confirmed**' if (gains.mean() > 0).all() else '**refuted**'}: {each_client(gains)}"
+    every_client = bool((gains.mean() > 0).all())
+    return f"{confirmed(every_client)}: {each_client(gains)}"
 
 
 def helps_most(gains: pd.DataFrame, client: int) -> str:
     """Whether this client gains most, seed by seed."""
     lead = gains[client] - gains.drop(columns=client).max(axis=1)
-    return f"{told(lead)} ahead of the next client; {each_client(gains)}"
+    return f"{judged(lead)} ahead of the next client; {each_client(gains)}"
 
 
 def is_best(name: str, split: str, method: str) -> str:
     """Whether a method is the best of its column: against the best of the others, seed by seed."""
-    found = top(name).xs(split, level="split")
-    other = found.drop(index=method).mean(axis=1).idxmax()
-    return f"{told(found.loc[method] - found.loc[other])} compared with {other}"
+    scores = top(name).xs(split, level="split")
+    rival = scores.drop(index=method).mean(axis=1).idxmax()
+    return f"{judged(scores.loc[method] - scores.loc[rival])} compared with {rival}"
 
 
 def claims() -> str:
     """What the thesis concludes from its tables and figures, and what these runs say."""
-    one, two, figure, prox = (
-        "thesis-table-2-1",
-        "thesis-table-2-2",
-        "thesis-figure-2-13",
-        "thesis-fedprox",
-    )
-    nova, small, large = "fednova(normalise=epochs)", "fedprox(mu=0.01)", "fedprox(mu=0.1)"
-    labels = gains_of_clients(one, IN_ORDER, small, "fedavg")
-    skewed = gains_of_clients(prox, "thesis_dirichlet", large, "fedavg")
-    quantity = gains_of_clients(one, "quantity_skew", large, "fedavg")
-    rows = {
-        "mu = 1 is the worst everywhere": worst_everywhere(one, "fedprox(mu=1)"),
-        "IID: FedAvg is the best": is_best(one, "iid", "fedavg"),
-        **{
-            f"{COLUMNS[split]}: mu = 0.01 is the best": is_best(one, split, small)
-            for split in IN_THESIS[1:]
-        },
-        "labels per party: mu = 0.01 beats FedAvg": verdict(one, IN_ORDER, small, "fedavg"),
+    skews = "both label skews hurt most, the others are close to centralised training"
+    verdicts = {
+        **claims_on_fedprox(),
+        skews: ranked("thesis-figure-2-13"),
+        **claims_on_fednova(),
+    }
+    rows = [markdown_row([claim, verdict]) for claim, verdict in verdicts.items()]
+    return "\n".join(["| the thesis says | these runs say |", "|---|---|", *rows])
+
+
+def claims_on_fedprox() -> dict[str, str]:
+    name = "thesis-table-2-1"
+    small = "fedprox(mu=0.01)"
+    large = "fedprox(mu=0.1)"
+    labels = gains_of_clients(name, IN_ORDER, small, "fedavg")
+    skewed = gains_of_clients("thesis-fedprox", "thesis_dirichlet", large, "fedavg")
+    quantity = gains_of_clients(name, "quantity_skew", large, "fedavg")
+    every_client = "quantity skew: mu = 0.1 is better than FedAvg for every client"
+    verdicts = {
+        "mu = 1 is the worst everywhere": worst_everywhere(name, "fedprox(mu=1)"),
+        "IID: FedAvg is the best": is_best(name, "iid", "fedavg"),
+    }
+    for split in IN_THESIS[1:]:
+        verdicts[f"{COLUMNS[split]}: mu = 0.01 is the best"] = is_best(name, split, small)
+    return {
+        **verdicts,
+        "labels per party: mu = 0.01 beats FedAvg": verdict(name, IN_ORDER, small, "fedavg"),
         "labels per party: mu = 0.01 helps the client with two labels most": helps_most(labels, 0),
         "label skew, beta 1: mu = 0.1 helps clients' local tests a little": helps_clients(skewed),
-        "quantity skew: mu = 0.1 is better than FedAvg for every client": helps_every_client(
-            quantity
-        ),
-        "noise: mu = 0.1 is similar to FedAvg": similar(one, "feature_noise", large, "fedavg"),
-        "both label skews hurt most, the others are close to centralised training": ranked(figure),
-        "IID, epochs 5, 1, 2: FedNova beats FedAvg": verdict(two, "iid", nova, "fedavg"),
-        "label skew: FedNova does not beat FedAvg": verdict(
-            two, "thesis_dirichlet", "fedavg", nova
-        ),
-        "quantity skew: FedNova beats FedAvg": verdict(two, "quantity_skew", nova, "fedavg"),
-        "labels per party: FedNova is worse than FedAvg": verdict(two, IN_ORDER, "fedavg", nova),
-        "noise: FedNova is worse than FedAvg (in its table)": verdict(
-            two, "feature_noise", "fedavg", nova
-        ),
+        every_client: helps_every_client(quantity),
+        "noise: mu = 0.1 is similar to FedAvg": similar(name, "feature_noise", large, "fedavg"),
     }
-    return "\n".join(
-        [
-            "| the thesis says | these runs say |",
-            "|---|---|",
-            *(f"| {text} | {found} |" for text, found in rows.items()),
-        ]
-    )
 
 
-def similar(name: str, split: str, one: str, other: str) -> str:
+def claims_on_fednova() -> dict[str, str]:
+    name = "thesis-table-2-2"
+    nova = "fednova(normalise=epochs)"
+
+    def gains(split: str) -> str:
+        return verdict(name, split, better=nova, worse="fedavg")
+
+    def loses(split: str) -> str:
+        return verdict(name, split, better="fedavg", worse=nova)
+
+    return {
+        "IID, epochs 5, 1, 2: FedNova beats FedAvg": gains("iid"),
+        "label skew: FedNova does not beat FedAvg": loses("thesis_dirichlet"),
+        "quantity skew: FedNova beats FedAvg": gains("quantity_skew"),
+        "labels per party: FedNova is worse than FedAvg": loses(IN_ORDER),
+        "noise: FedNova is worse than FedAvg (in its table)": loses("feature_noise"),
+    }
+
+
+def similar(name: str, split: str, first: str, second: str) -> str:
     """Whether two methods are within a hundredth of each other."""
-    gain = (top(name).loc[(one, split)] - top(name).loc[(other, split)]).mean()
-    return f"{'**confirmed**' if abs(gain) < 0.01 else '**refuted**'}: {gain:+.4f}"
+    scores = top(name)
+    gain = (scores.loc[(first, split)] - scores.loc[(second, split)]).mean()
+    return f"{confirmed(abs(gain) < 0.01)}: {gain:+.4f}"
 
 
 def worst_everywhere(name: str, method: str) -> str:
     means = top(name).mean(axis=1).unstack("split")
     gaps = means.drop(index=method).min() - means.loc[method]
-    word = "**confirmed**" if (gaps > 0).all() else "**refuted**"
-    return f"{word}: {gaps.min():.3f} to {gaps.max():.3f} below the next method"
+    everywhere = bool((gaps > 0).all())
+    return f"{confirmed(everywhere)}: {gaps.min():.3f} to {gaps.max():.3f} below the next method"
 
 
 def ranked(name: str) -> str:
+    """All splits by their accuracy, and whether the two label skews are the last."""
     means = top(name).mean(axis=1).sort_values(ascending=False)
     names = {**COLUMNS, "labels_per_party": "labels per party", "all data": "centralised"}
     shown = ", ".join(f"{names[split]} {value:.4f}" for (_, split), value in means.items())
     last = {split for _, split in means.index[-2:]}
-    return f"{'**confirmed**' if last == {'thesis_dirichlet', 'labels_per_party'} else '**refuted**'}: {shown}"
+    return f"{confirmed(last == {'thesis_dirichlet', 'labels_per_party'})}: {shown}"
 
 
 def page(text: str) -> str:
     """The page with its tables as they follow from docs/results/."""
-    parts = {
+    tables = {
         "table-2-1": table("thesis-table-2-1"),
         "table-2-2": table("thesis-table-2-2"),
         "claims": claims(),
     }
-    for name, made in parts.items():
-        pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
-        text = re.sub(
-            pattern, lambda found, made=made: f"{found[1]}{made}\n{found[2]}", text, flags=re.DOTALL
-        )
+    for name, lines in tables.items():
+        begin = f"<!-- {name} -->\n"
+        end = "<!-- end -->"
+        before, rest = text.split(begin)
+        after = rest.split(end, maxsplit=1)[1]
+        text = f"{before}{begin}{lines}\n{end}{after}"
     return text
 
 

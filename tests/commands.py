@@ -18,7 +18,7 @@ from tacit.core.registry import FAMILIES
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended, and what it said."""
+    """How a command ended, and its output."""
 
     returncode: int
     stdout: str
@@ -27,7 +27,8 @@ class Done:
 
 def tacit(*arguments: str, cwd: Path, **environment: str) -> Done:
     """Runs `tacit` with these arguments in a folder; it sees pipes and no terminal."""
-    stdout, stderr = pipe(), pipe()
+    stdout = pipe()
+    stderr = pipe()
     with (
         own_modules(),
         mock.patch.object(sys, "argv", ["tacit", *arguments]),
@@ -56,11 +57,12 @@ def text_of(stream: io.TextIOWrapper) -> str:
 
 @contextlib.contextmanager
 def own_modules() -> Iterator[None]:
-    """Forgets, at the end, the user's modules that were imported, and what they have registered.
+    """Forgets, at the end, the user's modules that were imported and the classes they registered.
 
-    A command ends with its process; the next one may find another module of the same name.
+    A real command ends with its process, and the next one may import another module of that name.
     """
-    path, modules = list(sys.path), set(sys.modules)
+    path = list(sys.path)
+    modules = set(sys.modules)
     try:
         yield
     finally:
@@ -69,11 +71,9 @@ def own_modules() -> Iterator[None]:
             if not is_library(name):
                 del sys.modules[name]
         for family in FAMILIES.values():
-            gone = [
-                name for name, cls in family.members.items() if cls.__module__ not in sys.modules
-            ]
-            for name in gone:
-                del family.members[name]
+            for name, cls in list(family.members.items()):
+                if cls.__module__ not in sys.modules:
+                    del family.members[name]
 
 
 def is_library(name: str) -> bool:

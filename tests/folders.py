@@ -1,4 +1,4 @@
-"""Two folders of the same study, compared: every file that follows from the study, to the byte or to the bit."""
+"""Compares two folders of the same study: every file that follows from the study must be equal."""
 
 from __future__ import annotations
 
@@ -7,28 +7,34 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-WHOLE = ("history.jsonl", "clients.csv", "splits.json", "runs.json", "study.yaml")
+EQUAL_BYTES = ("history.jsonl", "clients.csv", "splits.json", "runs.json", "study.yaml")
 TIMED = ("summary.csv", "rounds.csv")  # with columns for the seconds
 
 
-def assert_same_results(one: Path, other: Path) -> None:
-    for name in WHOLE:
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
-    compared = [(folder / "comparison.csv").read_text().splitlines() for folder in (one, other)]
-    mine, theirs = (
-        [line for line in lines if not line.split(",")[0].endswith("seconds")] for lines in compared
-    )
-    assert mine == theirs
+def assert_same_results(first: Path, second: Path) -> None:
+    for name in EQUAL_BYTES:
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+    assert untimed_comparison(first) == untimed_comparison(second)
     for name in TIMED:
-        tables = [pd.read_csv(folder / name, dtype=str) for folder in (one, other)]
-        mine, theirs = (table.loc[:, ~table.columns.str.endswith("seconds")] for table in tables)
-        assert mine.equals(theirs), name
-    mine, theirs = (
-        sorted(path.name for path in (folder / "models").iterdir()) for folder in (one, other)
-    )
-    assert mine == theirs
-    for name in mine:
-        states = [
-            torch.load(folder / "models" / name, weights_only=True) for folder in (one, other)
-        ]
-        torch.testing.assert_close(*states, rtol=0, atol=0)
+        assert untimed_table(first / name).equals(untimed_table(second / name)), name
+    assert model_files(first) == model_files(second)
+    for name in model_files(first):
+        state = torch.load(first / "models" / name, weights_only=True)
+        other_state = torch.load(second / "models" / name, weights_only=True)
+        torch.testing.assert_close(state, other_state, rtol=0, atol=0)
+
+
+def untimed_comparison(folder: Path) -> list[str]:
+    """The lines of comparison.csv but for those of metrics in seconds."""
+    lines = (folder / "comparison.csv").read_text().splitlines()
+    return [line for line in lines if not line.split(",")[0].endswith("seconds")]
+
+
+def untimed_table(path: Path) -> pd.DataFrame:
+    """A table without its columns of seconds."""
+    table = pd.read_csv(path, dtype=str)
+    return table.loc[:, ~table.columns.str.endswith("seconds")]
+
+
+def model_files(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "models").iterdir())

@@ -1,4 +1,4 @@
-"""Dense networks for tests of fusions: made at random, put in another order, and asked."""
+"""Dense networks for tests of fusions: random ones, reordered ones, and their outputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 
 class InOrder:
-    """In place of a generator: clients are visited in this order in every sweep."""
+    """Stands in for a generator, so that every sweep visits the clients in this order."""
 
     def __init__(self, *order: int) -> None:
         self.order = np.array(order)
@@ -33,22 +33,30 @@ def a_network(
 ) -> Dense:
     sizes = [inputs, *widths, outputs]
     weights = tuple(rng.normal(size=(after, before)) for before, after in itertools.pairwise(sizes))
-    return Dense(weights, tuple(rng.normal(size=len(weight)) for weight in weights))
+    biases = tuple(rng.normal(size=len(weight)) for weight in weights)
+    return Dense(weights, biases)
 
 
 def relatives(
     widths: Sequence[Sequence[int]], rng: np.random.Generator, noise: float = 0.3
 ) -> list[Dense]:
-    """Networks that share some of their neurons, give or take some noise: each is a part of one large network."""
-    depth = len(widths[0])
-    large = a_network([max(own[layer] for own in widths) + 2 for layer in range(depth)], rng)
-    found = []
-    for own in widths:
-        part = large.part(
-            [rng.permutation(large.widths[layer])[: own[layer]] for layer in range(depth)]
-        )
-        found.append(changed(part, lambda array: array + noise * rng.normal(size=array.shape)))
-    return found
+    """Networks that share some of their neurons, give or take some noise.
+
+    Each consists of some neurons of one large network, in random order.
+    """
+    widest = [max(layer_widths) for layer_widths in zip(*widths, strict=True)]
+    large = a_network([width + 2 for width in widest], rng)
+
+    def noisy(array: Floats) -> Floats:
+        return array + noise * rng.normal(size=array.shape)
+
+    networks = []
+    for network_widths in widths:
+        neurons = []
+        for width, large_width in zip(network_widths, large.widths, strict=True):
+            neurons.append(rng.permutation(large_width)[:width])
+        networks.append(changed(large.part(neurons), noisy))
+    return networks
 
 
 def changed(network: Dense, how: Callable[[Floats], Floats]) -> Dense:
@@ -58,19 +66,23 @@ def changed(network: Dense, how: Callable[[Floats], Floats]) -> Dense:
 def shuffled(
     network: Dense, rng: np.random.Generator, layers: Sequence[int] | None = None
 ) -> tuple[Dense, list[Any]]:
-    """The same network with its hidden neurons in another order, and the old place of each."""
+    """The same network with its hidden neurons in another order, and each neuron's old index."""
     orders = [rng.permutation(width) for width in network.widths]
     if layers is not None:
-        orders = [order if k in layers else np.arange(len(order)) for k, order in enumerate(orders)]
-    weights, biases = list(network.weights), list(network.biases)
+        for layer, order in enumerate(orders):
+            if layer not in layers:
+                orders[layer] = np.arange(len(order))
+    weights = list(network.weights)
+    biases = list(network.biases)
     for layer, order in enumerate(orders):
-        weights[layer], biases[layer] = weights[layer][order], biases[layer][order]
+        weights[layer] = weights[layer][order]
+        biases[layer] = biases[layer][order]
         weights[layer + 1] = weights[layer + 1][:, order]
     return Dense(tuple(weights), tuple(biases)), orders
 
 
 def answers(network: Dense, x: Floats) -> Floats:
-    """What the network says, with rectified hidden layers."""
+    """The network's outputs, with rectified hidden layers."""
     for weight, bias in zip(network.weights[:-1], network.biases[:-1], strict=True):
         x = np.maximum(x @ weight.T + bias, 0)
     return np.asarray(x @ network.weights[-1].T + network.biases[-1])
@@ -79,18 +91,17 @@ def answers(network: Dense, x: Floats) -> Floats:
 def groups(
     places: Sequence[Any], names: Sequence[Any] | None = None
 ) -> list[frozenset[tuple[int, int]]]:
-    """The vectors, as (client, number), of each atom; `names` are the vectors' old numbers."""
-    found: dict[int, set[tuple[int, int]]] = {}
-    for client, own in enumerate(places):
-        for number, atom in enumerate(own):
-            found.setdefault(int(atom), set()).add(
-                (client, int(number if names is None else names[client][number]))
-            )
-    return [frozenset(found[atom]) for atom in sorted(found)]
+    """The vectors of each atom, as pairs of client and index; `names` are their old indices."""
+    members: dict[int, set[tuple[int, int]]] = {}
+    for client, atoms in enumerate(places):
+        for index, atom in enumerate(atoms):
+            name = index if names is None else names[client][index]
+            members.setdefault(int(atom), set()).add((client, int(name)))
+    return [frozenset(members[atom]) for atom in sorted(members)]
 
 
-def assert_networks_agree(one: Dense, other: Dense, **tolerance: float) -> None:
-    for mine, theirs in zip(
-        (*one.weights, *one.biases), (*other.weights, *other.biases), strict=True
-    ):
-        np.testing.assert_allclose(mine, theirs, **tolerance)
+def assert_networks_agree(first: Dense, second: Dense, **tolerance: float) -> None:
+    arrays = (*first.weights, *first.biases)
+    expected = (*second.weights, *second.biases)
+    for array, expected_array in zip(arrays, expected, strict=True):
+        np.testing.assert_allclose(array, expected_array, **tolerance)

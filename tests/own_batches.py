@@ -1,4 +1,4 @@
-"""What a user might write: functions that draw batches, good ones and bad ones."""
+"""Code that a user might write: functions that draw batches, good ones and bad ones."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from torch import Tensor
 def backwards(
     shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
 ) -> Sequence[Tensor]:
-    """Never shuffled, the last samples first, and a step without any at the end."""
-    batches = list(shard.flip(0).split(batch_size or max(len(shard), 1)))
+    """Never shuffled, the last samples first, and an empty batch at the end."""
+    size = batch_size or max(len(shard), 1)
+    batches = list(shard.flip(0).split(size))
     return [*batches * epochs, shard[:0]]
 
 
 def in_place(shard: Tensor, *_: object) -> list[Tensor]:
-    """Shuffles what it was given, as one does in a script."""
+    """Changes its argument, as scripts do."""
     shard.copy_(shard.roll(1))
     return [shard[:2]]
 

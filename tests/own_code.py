@@ -1,4 +1,4 @@
-"""What a user might write: a function that makes data, and a model."""
+"""Code that a user might write: functions that make data, models and an algorithm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from tacit.training.trainer import Work
 def make_data() -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 200)
-    return rng.normal(size=(200, 4)) + 2 * y[:, None], y
+    x = rng.normal(size=(200, 4)) + 2 * y[:, None]
+    return x, y
 
 
 def make_crowd() -> Dataset:
@@ -35,7 +36,9 @@ def make_crowd() -> Dataset:
 def make_numbers() -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 4))
-    return x, 5 + 2 * (x @ np.array([1.0, -1.0, 0.5, 0.0])) + rng.normal(0, 0.1, 200)
+    slopes = np.array([1.0, -1.0, 0.5, 0.0])
+    y = 5 + 2 * (x @ slopes) + rng.normal(0, 0.1, 200)
+    return x, y
 
 
 def make_nothing() -> None:
@@ -43,7 +46,7 @@ def make_nothing() -> None:
 
 
 class Net(nn.Module):
-    """With dropout and batch statistics, to make it hard."""
+    """A model with dropout and batch statistics, which are the hardest to train right."""
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
@@ -85,7 +88,10 @@ READY = nn.Linear(4, 2)
 
 @dataclass(frozen=True)
 class Memorious(Algorithm):
-    """Uses everything an algorithm can: memory, a second broadcast entry, full gradients, personal models."""
+    """Uses all that an algorithm can.
+
+    That is memory, a second broadcast entry, full gradients and personal models.
+    """
 
     pull: float = 0.5
     sends: ClassVar[tuple[str, ...]] = ("x", "turn")
@@ -104,11 +110,8 @@ class Memorious(Algorithm):
     def finish(self, w: torch.Tensor, sent: Rows, mine: Rows, work: Work) -> tuple[Rows, Rows]:
         assert work.full_gradient is not None
         message = {"dx": w - sent["x"] + 1e-3 * mine["full"], "turns": mine["turns"]}
-        return message, {
-            "full": work.full_gradient,
-            "turns": mine["turns"] + 1,
-            "born": mine["born"],
-        }
+        memory = {"full": work.full_gradient, "turns": mine["turns"] + 1, "born": mine["born"]}
+        return message, memory
 
     def aggregate(self, server: Mapping[str, Any], cohort: Cohort) -> dict[str, Any]:
         assert (cohort.rows("turns") <= server["turn"]).all()
@@ -121,5 +124,6 @@ class Memorious(Algorithm):
 def make_pictures() -> Dataset:
     """Noise of MNIST's shape."""
     draw = torch.Generator().manual_seed(0)
-    x, y = torch.rand(420, 1, 28, 28, generator=draw), torch.randint(0, 10, (420,), generator=draw)
+    x = torch.rand(420, 1, 28, 28, generator=draw)
+    y = torch.randint(0, 10, (420,), generator=draw)
     return Dataset("pictures", x[:400], y[:400], x[400:], y[400:], tuple("0123456789"))

@@ -1,4 +1,4 @@
-"""Two parties as two real processes that run `tacit psi`, with tables whose intersection is known."""
+"""Two parties as two real processes that run `tacit psi` on tables of known intersection."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import consortia
 import pandas as pd
-from consortia import folder
 
 SOURCE = Path(__file__).parents[1] / "src"
 
@@ -23,62 +23,78 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def tables(place: Path, rows: int, seed: int = 0) -> pd.DataFrame:
-    """Writes alice.csv and bob.csv, half of each in common; the plain intersection, sorted by identifier."""
+def tables(folder: Path, rows: int, seed: int = 0) -> pd.DataFrame:
+    """Writes alice.csv and bob.csv, of which half the people are in both.
+
+    Returns their plain intersection, sorted by identifier.
+    """
     chance = random.Random(seed)
     people = chance.sample(range(10**9), rows + rows // 2)
-    for name, own in (("alice", people[:rows]), ("bob", people[-rows:])):
-        chance.shuffle(mixed := list(own))
-        pd.DataFrame({"nin": mixed, name: [f"{name} {one}" for one in mixed]}).to_csv(
-            place / f"{name}.csv", index=False
-        )
-    alice, bob = (pd.read_csv(place / f"{name}.csv") for name in ("alice", "bob"))
+    alice = write_table(folder, "alice", people[:rows], chance)
+    bob = write_table(folder, "bob", people[-rows:], chance)
     return alice.merge(bob, on="nin").sort_values("nin", ignore_index=True)
+
+
+def write_table(folder: Path, party: str, people: list[int], chance: random.Random) -> pd.DataFrame:
+    """Writes a party's table in random order; returns it as it is read again."""
+    mixed = list(people)
+    chance.shuffle(mixed)
+    table = pd.DataFrame({"nin": mixed, party: [f"{party} {number}" for number in mixed]})
+    path = folder / f"{party}.csv"
+    table.to_csv(path, index=False)
+    return pd.read_csv(path)
 
 
 @dataclass
 class Process:
-    """A party; what it says goes to a file."""
+    """A party, whose output goes to a file."""
 
     name: str
-    place: Path
+    folder: Path
     options: list[str]
     command: list[str] = field(default_factory=lambda: ["-m", "tacit", "psi"])
     environment: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.log = self.place / f"{self.name}-{time.monotonic_ns()}.log"
-        data = [
-            "--key",
-            "nin",
-            "--party",
-            self.name,
-            "--data",
-            str(self.place / f"{self.name}.csv"),
-        ]
-        data += [
-            "--out",
-            str(self.place / f"{self.name}-common.csv"),
-            "--consortium",
-            str(folder() / "good"),
-        ]
-        environment = (
-            os.environ
-            | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
-            | self.environment
-        )
+        self.log = self.folder / f"{self.name}-{time.monotonic_ns()}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, *self.command, *data, "--threads", "1", *self.options],
-                stdout=log, stderr=log, cwd=self.place, env=environment,
-            )  # fmt: skip
+                [sys.executable, *self.command, *self.arguments()],
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env=self.variables(),
+            )
+
+    def arguments(self) -> list[str]:
+        values = {
+            "--key": "nin",
+            "--party": self.name,
+            "--data": str(self.folder / f"{self.name}.csv"),
+            "--out": str(self.folder / f"{self.name}-common.csv"),
+            "--consortium": str(consortia.folder() / "good"),
+            "--threads": "1",
+        }
+        arguments = []
+        for option, value in values.items():
+            arguments += [option, value]
+        return arguments + self.options
+
+    def variables(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "PYTHONPATH": str(SOURCE),
+            "OMP_NUM_THREADS": "1",
+            "NO_COLOR": "1",
+            **self.environment,
+        }
 
     @property
     def said(self) -> str:
         return self.log.read_text()
 
     def wait_until(self, text: str, limit: float = 60.0) -> float:
-        """When it said so; it has to live until then."""
+        """Waits until it has said so, and returns when; it has to live until then."""
         end = time.monotonic() + limit
         while text not in self.said:
             assert self.process.poll() is None, self.said
@@ -95,21 +111,20 @@ class Process:
         self.process.wait()
 
 
-def pair(place: Path, *more: str, **how: Any) -> dict[str, Process]:
+def pair(folder: Path, *options: str, **settings: Any) -> dict[str, Process]:
     """Alice listens, bob dials; both compare only with each other."""
-    port = free_port()
+    address = f"127.0.0.1:{free_port()}"
+    listen = ["--with", "bob", "--listen", address, *options]
+    dial = ["--with", "alice", "--connect", address, *options]
     return {
-        "alice": Process(
-            "alice", place, ["--with", "bob", "--listen", f"127.0.0.1:{port}", *more], **how
-        ),
-        "bob": Process(
-            "bob", place, ["--with", "alice", "--connect", f"127.0.0.1:{port}", *more], **how
-        ),
+        "alice": Process("alice", folder, listen, **settings),
+        "bob": Process("bob", folder, dial, **settings),
     }
 
 
-def aligned(place: Path) -> pd.DataFrame:
+def aligned(folder: Path) -> pd.DataFrame:
     """Both outputs side by side, row by row, as they are."""
-    alice, bob = (pd.read_csv(place / f"{name}-common.csv") for name in ("alice", "bob"))
+    alice = pd.read_csv(folder / "alice-common.csv")
+    bob = pd.read_csv(folder / "bob-common.csv")
     assert (alice["nin"] == bob["nin"]).all(), "rows are not aligned"
     return pd.concat([alice, bob[["bob"]]], axis=1)

@@ -1,4 +1,4 @@
-"""Studies whose history a test writes itself, and what their page shows."""
+"""Studies whose history a test writes itself, and the contents of their page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import tacit
 from tacit.records.history import read_lines
-from tacit.report.section import find_sections
+from tacit.report.section import Section, find_sections
 
 Record = dict[str, Any]
 
@@ -28,12 +28,15 @@ def with_history(results: tacit.Results, folder: Path, records: Iterable[Record]
 
 
 def contents_of(name: str, results: tacit.Results) -> dict[str, Any]:
-    """What a section of the page is filled in with."""
-    (section,) = (section for section in find_sections() if section.name == name)
-    return section.contents(results)
+    """The values that fill in a section's template."""
+    return section_of(name).contents(results)
 
 
 def chart_data_of(name: str, results: tacit.Results) -> Any:
     """The numbers behind a section's charts."""
+    return section_of(name).chart_data(results)
+
+
+def section_of(name: str) -> Section:
     (section,) = (section for section in find_sections() if section.name == name)
-    return section.chart_data(results)
+    return section

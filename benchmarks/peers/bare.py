@@ -7,22 +7,24 @@ from peers.task import Clock, Task, client_data, load, make_model, test, train, 
 
 
 def main() -> None:
-    task, clock = Task.given(), Clock()
+    task = Task.from_command_line()
+    clock = Clock()
     load(task.samples)
     warm_up()
     shares = [client_data(task, k) for k in range(task.clients)]
-    whole, local = make_model(), make_model()
+    shared = make_model()
+    local = make_model()
     clock.start()
     for _ in range(task.rounds):
-        total = [torch.zeros_like(p) for p in whole.parameters()]
+        total = [torch.zeros_like(p) for p in shared.parameters()]
         for x, y in shares:
-            local.load_state_dict(whole.state_dict())
+            local.load_state_dict(shared.state_dict())
             train(local, x, y, task)
             for mean, p in zip(total, local.parameters(), strict=True):
                 mean.add_(p.detach(), alpha=len(y) / task.samples)
-        for p, mean in zip(whole.parameters(), total, strict=True):
+        for p, mean in zip(shared.parameters(), total, strict=True):
             p.data.copy_(mean)
-        clock.round_done(test(whole, task))
+        clock.round_done(test(shared, task))
     clock.report(name="bare loop")
 
 

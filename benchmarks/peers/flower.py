@@ -1,7 +1,7 @@
 """Flower's simulation on Ray: message API, its own FedAvg, the server tests after each round.
 
-Clients run in `cores / cores_per_client` actors side by side. Each actor reads the data once and keeps them, as in
-Flower's examples.
+Clients run in `cores / cores_per_client` actors side by side. Each actor reads the data once and
+keeps them, as in Flower's examples.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ os.environ |= {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "RAY_DEDUP_LOGS": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 import flwr
 import torch
@@ -56,36 +57,37 @@ def make_server(task: Task, clock: Clock) -> ServerApp:
         def measure(turn: int, arrays: ArrayRecord) -> MetricRecord:
             model.load_state_dict(arrays.to_torch_state_dict())
             accuracy = test(model, task)
-            clock.round_done(accuracy) if turn else clock.start()
+            if turn == 0:  # before the first round
+                clock.start()
+            else:
+                clock.round_done(accuracy)
             return MetricRecord({"accuracy": accuracy})
 
         strategy = FedAvg(
             fraction_evaluate=0.0, min_train_nodes=task.clients, min_available_nodes=task.clients
         )
-        strategy.start(
-            grid, ArrayRecord(model.state_dict()), num_rounds=task.rounds, evaluate_fn=measure
-        )
+        first = ArrayRecord(model.state_dict())
+        strategy.start(grid, first, num_rounds=task.rounds, evaluate_fn=measure)
 
     return app
 
 
 def main() -> None:
-    task, clock = Task.given(), Clock()
+    task = Task.from_command_line()
+    clock = Clock()
     load(task.samples)
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    settings: dict[str, Any] = {
-        "init_args": {
-            "num_cpus": task.cores,
-            "logging_level": logging.ERROR,
-            "log_to_driver": False,
-        },
-        "client_resources": {"num_cpus": task.cores_per_client, "num_gpus": 0.0},
+    ray: dict[str, Any] = {
+        "num_cpus": task.cores,
+        "logging_level": logging.ERROR,
+        "log_to_driver": False,
     }
+    client: dict[str, Any] = {"num_cpus": task.cores_per_client, "num_gpus": 0.0}
     run_simulation(
         make_server(task, clock),
         make_client(task),
         num_supernodes=task.clients,
-        backend_config=settings,
+        backend_config={"init_args": ray, "client_resources": client},
     )
     clock.report(name="Flower", version=flwr.__version__)
 

@@ -1,7 +1,8 @@
-# ruff: noqa: E402 (fluke can be imported only after what stands in for torchvision)
-"""fluke: its own FedAvg, everything in memory, the server's test after each round, accuracy the only metric.
+# ruff: noqa: E402 (fluke can be imported only after the stand-in for torchvision)
+"""fluke: its own FedAvg with everything in memory; the server measures accuracy after each round.
 
-fluke imports torchvision, which the task does not need; where it is not installed, empty names stand in its place.
+fluke imports torchvision, which the task does not need. Where it is not installed, modules with
+empty classes stand in for it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from importlib.metadata import version
 from types import ModuleType
 from typing import Any
 
-from torchmetrics import Accuracy  # before any stand-in: it looks for torchvision, and does without
+from torchmetrics import Accuracy  # before any stand-in, because it looks for torchvision itself
 
 NAMES = {
     "torchvision": ("datasets",),
@@ -23,11 +24,14 @@ NAMES = {
     "torchvision.transforms": ("Lambda", "ToTensor"),
 }
 if importlib.util.find_spec("torchvision") is None:
-    for place, names in NAMES.items():
-        sys.modules[place] = module = ModuleType(place)
-        module.__spec__ = ModuleSpec(place, None)  # some libraries ask for it before they import
+    for module_name, names in NAMES.items():
+        module = ModuleType(module_name)
+        # some libraries look at a module's specification before they import it
+        module.__spec__ = ModuleSpec(module_name, None)
         for name in names:
-            setattr(module, name, type(name, (), {}))
+            empty_class = type(name, (), {})
+            setattr(module, name, empty_class)
+        sys.modules[module_name] = module
 
 from fluke import DDict, FlukeENV
 from fluke.algorithms.fedavg import FedAVG
@@ -39,7 +43,7 @@ from torch.nn import CrossEntropyLoss
 
 
 class Listener(ServerObserver, FederationObserver):
-    """Hears every round's accuracy."""
+    """Passes every round's accuracy to the clock."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -56,8 +60,7 @@ class Listener(ServerObserver, FederationObserver):
         self.clock.round_done(self.accuracy)
 
 
-def main() -> None:
-    task, clock = Task.given(), Clock()
+def prepare_fluke() -> None:
     environment = FlukeENV()
     environment.set_seed(0)
     environment.set_device("cpu")
@@ -65,18 +68,21 @@ def main() -> None:
     environment.set_eval_cfg(pre_fit=False, post_fit=False, locals=False, server=True)
     accuracy = Accuracy(task="multiclass", num_classes=10, top_k=1)
     environment.set_evaluator(ClassificationEval(eval_every=1, n_classes=10, accuracy=accuracy))
+
+
+def main() -> None:
+    task = Task.from_command_line()
+    clock = Clock()
+    prepare_fluke()
     data = DataSplitter(DataContainer(*load(task.samples), 10), distribution="iid")
-    settings = DDict(
-        model=make_model(),
-        client=DDict(
-            batch_size=task.batch,
-            local_epochs=1,
-            loss=CrossEntropyLoss,
-            optimizer=DDict(name="SGD", lr=task.lr, fused=True),
-            scheduler=DDict(name="StepLR", step_size=1, gamma=1),
-        ),
-        server=DDict(weighted=True),
+    client = DDict(
+        batch_size=task.batch,
+        local_epochs=1,
+        loss=CrossEntropyLoss,
+        optimizer=DDict(name="SGD", lr=task.lr, fused=True),
+        scheduler=DDict(name="StepLR", step_size=1, gamma=1),
     )
+    settings = DDict(model=make_model(), client=client, server=DDict(weighted=True))
     algorithm = FedAVG(task.clients, data, settings)
     algorithm.server.test_set.batch_size = TEST_BATCH
     algorithm.set_callbacks([Listener(clock)])

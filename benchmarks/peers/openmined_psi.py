@@ -1,6 +1,9 @@
-"""OpenMined's PSI, client and server in one process: python openmined_psi.py A B reads two files of identifiers.
+"""OpenMined's private set intersection, with client and server in one process.
 
-Its client alone learns the result; ours tells both. It offers no network, so none is counted.
+Its client alone learns the result; with tacit both parties do. It offers no network, so none is
+counted.
+
+Usage: python openmined_psi.py FILE FILE (CSV files with identifiers in the first column)
 """
 
 from __future__ import annotations
@@ -15,21 +18,18 @@ import private_set_intersection.python as psi
 
 
 def identifiers(path: str) -> list[str]:
-    return [line.split(",")[0] for line in Path(path).read_text().splitlines()[1:]]
+    _header, *rows = Path(path).read_text().splitlines()
+    return [row.split(",")[0] for row in rows]
 
 
-ours, theirs = (identifiers(path) for path in sys.argv[1:])
+client_ids = identifiers(sys.argv[1])
+server_ids = identifiers(sys.argv[2])
 start = time.perf_counter()
-client, server = psi.client.CreateWithNewKey(True), psi.server.CreateWithNewKey(True)
-setup = server.CreateSetupMessage(1e-9, len(ours), theirs, psi.DataStructure.RAW)
-answer = server.ProcessRequest(client.CreateRequest(ours))
+client = psi.client.CreateWithNewKey(True)
+server = psi.server.CreateWithNewKey(True)
+setup = server.CreateSetupMessage(1e-9, len(client_ids), server_ids, psi.DataStructure.RAW)
+answer = server.ProcessRequest(client.CreateRequest(client_ids))
 common = client.GetIntersection(setup, answer)
-print(
-    json.dumps(
-        {
-            "seconds": time.perf_counter() - start,
-            "common": len(common),
-            "version": version("openmined-psi"),
-        }
-    )
-)
+seconds = time.perf_counter() - start
+report = {"seconds": seconds, "common": len(common), "version": version("openmined-psi")}
+print(json.dumps(report))

@@ -1,4 +1,4 @@
-"""tacit, as a user runs it: a study into a folder, with history, checkpoints, client metrics and report."""
+"""tacit, as a user runs it: a study with history, checkpoints, client metrics and report."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from tacit.data.datasets import Dataset
 
 
 def dataset() -> Dataset:
-    """What every peer gets, as tacit's `function` source reads it."""
-    return Dataset("mnist", *load(Task.given().samples), tuple("0123456789"))
+    """The data that every peer gets, as tacit's `function` source reads them."""
+    task = Task.from_command_line()
+    return Dataset("mnist", *load(task.samples), tuple("0123456789"))
 
 
 def main() -> None:
-    task, clock = Task.given(), Clock()
+    task = Task.from_command_line()
+    clock = Clock()
     study = tacit.Study(
         "peers",
         dataset={"name": "function", "path": "peers.ours:dataset"},

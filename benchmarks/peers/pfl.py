@@ -1,8 +1,9 @@
 """pfl-research: its simulated backend in one process, federated averaging weighted by samples.
 
-Its algorithm measures every client before and after the first round's training; the others do not, so that is switched
-off. Its own callback for the test set leaves out the first round; ours measures after each, by the same function. Its
-data sets do not shuffle, so the order is drawn where a client's data set is made, anew each round.
+Its algorithm measures every client before and after the first round's training. The other
+frameworks do not, so that is switched off. Its callback for the test set leaves out the first
+round; the one here measures after every round, by the same function. Its data sets do not shuffle,
+so a new order is drawn each round, where a client's data set is made.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from torch.nn import functional
 
 
 class Net(nn.Module):
-    """The task's model, with the loss and the metrics that pfl asks of one."""
+    """The task's model, with the loss and the metrics that pfl requires."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,22 +44,26 @@ class Net(nn.Module):
     @torch.no_grad()
     def metrics(self, x: Tensor, y: Tensor) -> dict[str, Weighted]:
         self.eval()
-        return {"accuracy": Weighted(int((self.body(x).argmax(1) == y).sum()), len(y))}
+        hits = self.body(x).argmax(1) == y
+        return {"accuracy": Weighted(int(hits.sum()), len(y))}
 
 
 class Unmeasured(FederatedAveraging):
-    """Without the clients' metrics."""
+    """Federated averaging that does not measure the clients."""
 
     def get_next_central_contexts(self, *args: Any, **settings: Any) -> Any:
         contexts, *rest = super().get_next_central_contexts(*args, **settings)
-        return contexts and tuple(replace(one, do_evaluation=False) for one in contexts), *rest
+        if contexts:
+            contexts = tuple(replace(context, do_evaluation=False) for context in contexts)
+        return contexts, *rest
 
 
 class Tests(TrainingProcessCallback):
-    """The test set after every round."""
+    """Measures the accuracy on the test set after every round."""
 
     def __init__(self, clock: Clock, data: Dataset) -> None:
-        self.clock, self.data = clock, data
+        self.clock = clock
+        self.data = data
 
     def on_train_begin(self, *, model: Any) -> Metrics:
         self.clock.start()
@@ -67,17 +72,15 @@ class Tests(TrainingProcessCallback):
     def after_central_iteration(
         self, metrics: Metrics, model: Any, *, central_iteration: int
     ) -> Any:
-        found = dict(
-            model.evaluate(self.data, eval_params=NNEvalHyperParams(local_batch_size=TEST_BATCH))
-        )
-        self.clock.round_done(get_overall_value(next(iter(found.values()))))
+        settings = NNEvalHyperParams(local_batch_size=TEST_BATCH)
+        measured = dict(model.evaluate(self.data, eval_params=settings))
+        accuracy = next(iter(measured.values()))  # the only metric
+        self.clock.round_done(get_overall_value(accuracy))
         return False, Metrics()
 
 
-def main() -> None:
-    task, clock = Task.given(), Clock()
-    np.random.seed(0)
-    _, _, test_x, test_y = load(task.samples)
+def federated(task: Task) -> FederatedDataset:
+    """The clients' data, shuffled anew whenever a client is chosen."""
     shares = [client_data(task, k) for k in range(task.clients)]
 
     def shuffled(client: int) -> Dataset:
@@ -85,21 +88,33 @@ def main() -> None:
         order = torch.randperm(len(y))
         return Dataset((x[order], y[order]), user_id=str(client))
 
-    data = FederatedDataset(shuffled, get_user_sampler("minimize_reuse", list(range(task.clients))))
+    sampler = get_user_sampler("minimize_reuse", list(range(task.clients)))
+    return FederatedDataset(shuffled, sampler)
+
+
+def main() -> None:
+    task = Task.from_command_line()
+    clock = Clock()
+    np.random.seed(0)
+    _, _, test_x, test_y = load(task.samples)
+    data = federated(task)
     net = Net()
-    model = PyTorchModel(net, torch.optim.SGD, torch.optim.SGD(net.parameters(), lr=1.0))
+    server_optimiser = torch.optim.SGD(net.parameters(), lr=1.0)
+    model = PyTorchModel(net, torch.optim.SGD, server_optimiser)
+    rounds = NNAlgorithmParams(
+        central_num_iterations=task.rounds,
+        evaluation_frequency=task.rounds,
+        train_cohort_size=task.clients,
+        val_cohort_size=0,
+    )
+    local_training = NNTrainHyperParams(
+        local_learning_rate=task.lr, local_num_epochs=1, local_batch_size=task.batch
+    )
     Unmeasured().run(
-        algorithm_params=NNAlgorithmParams(
-            central_num_iterations=task.rounds,
-            evaluation_frequency=task.rounds,
-            train_cohort_size=task.clients,
-            val_cohort_size=0,
-        ),
+        algorithm_params=rounds,
         backend=SimulatedBackend(data, data, postprocessors=[WeightByDatapoints()]),
         model=model,
-        model_train_params=NNTrainHyperParams(
-            local_learning_rate=task.lr, local_num_epochs=1, local_batch_size=task.batch
-        ),
+        model_train_params=local_training,
         callbacks=[Tests(clock, Dataset((test_x, test_y)))],
     )
     clock.report(name="pfl-research", version=version("pfl"))

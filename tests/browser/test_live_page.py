@@ -46,14 +46,16 @@ def going(tmp_path: Path) -> Iterator[Path]:
     run.wait(timeout=120)
 
 
+def heed_interrupts() -> None:
+    """Lets Ctrl-C end the process; a shell's background jobs would ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def watching(folder: Path) -> Iterator[str]:
-    heard = {
-        "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
-    }  # a shell's background jobs ignore it
-    with start(
-        "watch", str(folder), "--port", "0", "--json", stdout=subprocess.PIPE, **heard
-    ) as watch:
+    """Serves the live view of a folder; yields its address."""
+    arguments = ["watch", str(folder), "--port", "0", "--json"]
+    with start(*arguments, stdout=subprocess.PIPE, preexec_fn=heed_interrupts) as watch:
         assert watch.stdout
         try:
             yield json.loads(watch.stdout.readline())["address"]
@@ -72,31 +74,28 @@ def test_the_page_follows_the_study_and_keeps_the_reader_s_choices(
     visit: Visit, watched: str, going: Path
 ) -> None:
     page = visit.open(watched)
-    assert "of 3 runs done" in (
-        page.locator("#live").text_content() or ""
-    )  # two, and the centralised one
-    rounds = "data.curves.reduce((sum, curve) => sum + curve.round.at(-1), 0)"  # of all runs, which come one by one
-    seen = page.evaluate(rounds)
+    progress = page.locator("#live").text_content() or ""
+    assert "of 3 runs done" in progress  # two, and the centralised one
+    rounds_done = "data.curves.reduce((sum, curve) => sum + curve.round.at(-1), 0)"  # of all runs
+    before = page.evaluate(rounds_done)
     page.get_by_role("checkbox", name="fedprox").uncheck()
-    page.wait_for_function(f"seen => {rounds} > seen", arg=seen)
+    page.wait_for_function(f"before => {rounds_done} > before", arg=before)
     assert not page.get_by_role("checkbox", name="fedprox").is_checked()
     assert page.locator("#chart-score path.line[data-name=fedprox]").count() == 0
-    page.wait_for_function(
-        "() => document.getElementById('live').textContent === '3 of 3 runs done'", timeout=90_000
-    )
+    all_done = "() => document.getElementById('live').textContent === '3 of 3 runs done'"
+    page.wait_for_function(all_done, timeout=90_000)
     assert page.evaluate("data.curves.map(curve => curve.round.at(-1))") == [60, 60, 60]
-    found = Axe().run(page).response["violations"]
-    assert [(one["id"], one["impact"]) for one in found] == []
+    violations = Axe().run(page).response["violations"]
+    assert [(violation["id"], violation["impact"]) for violation in violations] == []
     assert visit.troubles == []
     assert set(visit.requests) == {watched}
 
 
 def ask(address: str, **headers: str) -> tuple[int, str]:
     """The status and the tag of the answer."""
+    request = urllib.request.Request(address, headers=headers)
     try:
-        with urllib.request.urlopen(
-            urllib.request.Request(address, headers=headers), timeout=10
-        ) as answer:
+        with urllib.request.urlopen(request, timeout=10) as answer:
             return answer.status, answer.headers["ETag"]
     except urllib.error.HTTPError as error:
         with error:
@@ -110,33 +109,34 @@ def test_only_this_machine_is_served_and_only_one_page(tmp_path: Path) -> None:
         assert address.startswith("http://127.0.0.1:")
         port = int(address.rsplit(":", 1)[1].strip("/"))
         with socket.socket() as elsewhere:
-            assert (
-                elsewhere.connect_ex(("127.0.0.2", port)) != 0
-            )  # it listens at one address, not at all of them
+            error_code = elsewhere.connect_ex(("127.0.0.2", port))
+            assert error_code != 0  # it listens at one address, not at all of them
         status, tag = ask(address)
         assert status == 200
         assert ask(address, **{"If-None-Match": tag})[0] == 304
         assert ask(address, Host="evil.example")[0] == 403
         assert ask(f"{address}study.yaml")[0] == 404
         assert ask(f"{address}../../etc/passwd")[0] == 404
-        with start("watch", str(folder), "--port", str(port), stderr=subprocess.PIPE) as taken:
-            said = taken.communicate(timeout=60)[1]
-        assert taken.returncode == 2
-        assert said.startswith(f"error: cannot listen on port {port}")
+        arguments = ["watch", str(folder), "--port", str(port)]
+        with start(*arguments, stderr=subprocess.PIPE) as second:
+            _, error = second.communicate(timeout=60)
+        assert second.returncode == 2
+        assert error.startswith(f"error: cannot listen on port {port}")
 
 
 def test_a_damaged_file_is_no_reason_to_end(tmp_path: Path) -> None:
     folder = tmp_path / "Größe"
     tacit.run(Study("small", dataset="iris", model="linear", rounds=1), folder)
     with watching(folder) as address:
-        whole = (folder / "history.jsonl").read_text()
-        for name, text in (
-            ("history.jsonl", whole + "null\n"),
+        history = (folder / "history.jsonl").read_text()
+        damages = (
+            ("history.jsonl", history + "null\n"),
             ("splits.json", "{"),
             ("history.jsonl", "{broken}\n"),
-        ):
-            kept = (folder / name).read_text()
-            (folder / name).write_text(text)
+        )
+        for name, damaged in damages:
+            sound = (folder / name).read_text()
+            (folder / name).write_text(damaged)
             assert ask(address)[0] == 503
-            (folder / name).write_text(kept)
+            (folder / name).write_text(sound)
         assert ask(address)[0] == 200

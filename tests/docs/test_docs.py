@@ -25,9 +25,15 @@ NUMBER = re.compile(r"-?\d+\.\d+")
 
 def same_output(printed: str, shown: str) -> bool:
     """Equal but for white space and the last digits of numbers, which differ between CPUs."""
-    shapes = [NUMBER.sub("#", " ".join(text.split())) for text in (printed, shown)]
-    pairs = zip(NUMBER.findall(printed), NUMBER.findall(shown), strict=False)
-    return shapes[0] == shapes[1] and all(abs(float(a) - float(b)) <= 0.021 for a, b in pairs)
+    if without_numbers(printed) != without_numbers(shown):
+        return False
+    pairs = zip(NUMBER.findall(printed), NUMBER.findall(shown), strict=True)
+    return all(abs(float(a) - float(b)) <= 0.021 for a, b in pairs)
+
+
+def without_numbers(text: str) -> str:
+    """The text with plain spaces, and a mark in place of each number."""
+    return NUMBER.sub("#", " ".join(text.split()))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -47,32 +53,41 @@ def play(page: Path, folder: Path) -> None:
         if file:
             (folder / file).write_text(code)
         elif kind == "python":
-            with contextlib.redirect_stdout(io.StringIO()) as out, warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # a study's cautions
-                exec(compile(code, page.name, "exec"), names)
-            printed = out.getvalue()
+            printed = run_python(code, page.name, names)
         elif kind == "sh":
-            run_block(code, folder)
+            run_shell(code, folder)
         elif kind == "text" and printed is not None:
             assert same_output(printed, code), f"printed:\n{printed}\nthe page shows:\n{code}"
             printed = None
 
 
-def run_block(code: str, folder: Path) -> None:
+def run_python(code: str, title: str, names: dict[str, object]) -> str:
+    """Executes code among the names of earlier blocks; returns what it printed."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a study's cautions
+        exec(compile(code, title, "exec"), names)
+    return out.getvalue()
+
+
+def run_shell(code: str, folder: Path) -> None:
     """Runs shell commands: in this process if all are plain `tacit` commands, else by bash."""
     commands = [shlex.split(line) for line in code.replace("\\\n", " ").splitlines()]
-    is_plain = not re.search("[&|<>;$]", code) and all(words[:1] == ["tacit"] for words in commands)
-    if not is_plain:
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = {**os.environ, "PATH": path}
-        done = subprocess.run(
-            ["bash", "-euc", code], capture_output=True, text=True, env=environment, cwd=folder
-        )
-        assert done.returncode == 0, done.stderr
+    only_tacit = all(words[:1] == ["tacit"] for words in commands)
+    if not only_tacit or re.search("[&|<>;$]", code):
+        run_bash(code, folder)
         return
     for words in commands:
         command = tacit(*words[1:], cwd=folder)
         assert command.returncode == 0, command.stderr
+
+
+def run_bash(code: str, folder: Path) -> None:
+    programs = Path(sys.executable).parent  # among them the command `tacit`
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-euc", code], capture_output=True, text=True, env=environment, cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def writer(name: str) -> ModuleType:
@@ -80,18 +95,17 @@ def writer(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec
     assert spec.loader
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_the_lists_of_methods_are_what_the_registry_holds() -> None:
+    script = writer("write_methods")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    methods = writer("write_methods")
-    assert methods.with_list(readme) == readme, "run: make docs"
-    assert methods.long_page() == (ROOT / "docs" / "methods.md").read_text(encoding="utf-8"), (
-        "run: make docs"
-    )
+    assert script.with_list(readme) == readme, "run: make docs"
+    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    assert script.long_page() == page, "run: make docs"
 
 
 def test_the_reproduction_shows_what_the_studies_found() -> None:
@@ -102,5 +116,6 @@ def test_the_reproduction_shows_what_the_studies_found() -> None:
 
 def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+        targets = re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8"))
+        for target in targets:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -18,9 +18,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def needs(dataset: str, file: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(
-        find_file(FOLDER, dataset, [file]) is None, reason=f"TACIT_DATA names no folder with {file}"
-    )
+    is_missing = find_file(FOLDER, dataset, [file]) is None
+    return pytest.mark.skipif(is_missing, reason=f"TACIT_DATA names no folder with {file}")
 
 
 @pytest.mark.data
@@ -32,9 +31,8 @@ def test_mnist_is_mnist_and_three_clients_learn_it(tmp_path: Path) -> None:
     images = read_idx(path)
     header = np.array([0x803, 60000, 28, 28], ">u4").tobytes()
     assert hashlib.md5(header + images.tobytes()).hexdigest() == "6bbc9ace898e44ae57da46a324031adb"
-    results = tacit.run(
-        tacit.Study.from_file(ROOT / "studies" / "mnist_iid.yaml"), tmp_path / "mnist"
-    )
+    study = tacit.Study.from_file(ROOT / "studies" / "mnist_iid.yaml")
+    results = tacit.run(study, tmp_path / "mnist")
     assert results.summary()["accuracy"][0] >= 0.98
 
 
@@ -42,12 +40,14 @@ def test_mnist_is_mnist_and_three_clients_learn_it(tmp_path: Path) -> None:
 @needs("mnist", "train-images-idx3-ubyte.gz")
 def test_ten_networks_that_learnt_mnist_apart_become_one(tmp_path: Path) -> None:
     study = tacit.Study.from_file(ROOT / "studies" / "matching_mnist.yaml", ["seed=0"])
-    found = tacit.run(study, tmp_path / "matching").table()["label_dirichlet"]
-    alone, average, ensemble = found["local networks"], found["naive average"], found["ensemble"]
-    assert average < alone < ensemble
-    assert found["pfnm(class_weights=True)"] > found["pfnm(class_weights=False)"] > alone + 0.1
-    assert found["spahm"] > alone + 0.1
-    assert found["pfnm(class_weights=True)"] > 0.95
+    results = tacit.run(study, tmp_path / "matching")
+    scores = results.table()["label_dirichlet"]
+    alone = scores["local networks"]
+    assert scores["naive average"] < alone < scores["ensemble"]
+    weighted = scores["pfnm(class_weights=True)"]
+    assert weighted > scores["pfnm(class_weights=False)"] > alone + 0.1
+    assert scores["spahm"] > alone + 0.1
+    assert weighted > 0.95
 
 
 @pytest.mark.data

@@ -1,3 +1,5 @@
+"""The scripts that the frameworks are compared by: the same task for everybody."""
+
 from __future__ import annotations
 
 import json
@@ -5,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +19,7 @@ TASK = {"samples": 640, "clients": 10, "rounds": 2, "lr": 0.05}
 
 
 @pytest.fixture
-def task(monkeypatch: pytest.MonkeyPatch) -> object:
+def task(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     monkeypatch.delenv("TACIT_DATA", raising=False)
     import peers.task  # type: ignore[import-not-found]
@@ -24,40 +27,43 @@ def task(monkeypatch: pytest.MonkeyPatch) -> object:
     return peers.task
 
 
-def test_everybody_trains_the_same_cnn_from_the_same_weights(task: object) -> None:
-    ours, theirs = Model.build("cnn").make((1, 28, 28), 10), task.make_model()  # type: ignore[attr-defined]
+def test_everybody_trains_the_same_cnn_from_the_same_weights(task: Any) -> None:
+    ours = Model.build("cnn").make((1, 28, 28), 10)
+    theirs = task.make_model()
     assert str(ours) == str(theirs)
-    again = task.make_model()  # type: ignore[attr-defined]
-    assert all(
-        torch.equal(a, b) for a, b in zip(theirs.parameters(), again.parameters(), strict=True)
-    )
+    again = task.make_model()
+    for first, second in zip(theirs.parameters(), again.parameters(), strict=True):
+        assert torch.equal(first, second)
 
 
-def test_every_sample_belongs_to_one_client(task: object) -> None:
-    given = task.Task(samples=643)  # type: ignore[attr-defined]
-    x, y, test_x, _ = task.load(643)  # type: ignore[attr-defined]
-    shares = [task.client_data(given, k) for k in range(given.clients)]  # type: ignore[attr-defined]
-    assert torch.equal(torch.cat([part for part, _ in shares]), x)
-    assert torch.equal(torch.cat([part for _, part in shares]), y)
+def test_every_sample_belongs_to_one_client(task: Any) -> None:
+    settings = task.Task(samples=643)
+    x, y, test_x, _ = task.load(643)
+    shares = [task.client_data(settings, k) for k in range(settings.clients)]
+    shares_x, shares_y = zip(*shares, strict=True)
+    assert torch.equal(torch.cat(shares_x), x)
+    assert torch.equal(torch.cat(shares_y), y)
     assert len(test_x) == 10_000
 
 
 @pytest.mark.parametrize("script", ["bare", "ours"])
 def test_a_peer_tells_when_its_rounds_ended_and_how_good_they_were(script: str) -> None:
-    away = {name: value for name, value in os.environ.items() if name != "TACIT_DATA"}
-    source = os.pathsep.join([str(BENCHMARKS.parent / "src"), os.environ.get("PYTHONPATH", "")])
+    environment = dict(os.environ)
+    environment.pop("TACIT_DATA", None)
+    source = str(BENCHMARKS.parent / "src")
+    environment["PYTHONPATH"] = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-m", f"peers.{script}", json.dumps(TASK)],
         cwd=BENCHMARKS,
-        env={**away, "PYTHONPATH": source},
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert len(told["accuracies"]) == TASK["rounds"]
-    assert all(0 < accuracy < 1 for accuracy in told["accuracies"])
-    wall, processor = zip(*told["ends"], strict=True)
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert len(report["accuracies"]) == TASK["rounds"]
+    assert all(0 < accuracy < 1 for accuracy in report["accuracies"])
+    wall, processor = zip(*report["ends"], strict=True)
     assert 0 < wall[0] < wall[1]
-    assert 0 < processor[0] < processor[1] < told["cpu"]
+    assert 0 < processor[0] < processor[1] < report["cpu"]

@@ -1,4 +1,4 @@
-"""The colours of lines can be told apart by everybody."""
+"""Everybody can tell the colours of lines apart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import tacit.report.pictures
 from tacit.report.pictures import COLOURS
 
 CSS = (Path(tacit.report.pictures.__file__).parent / "page.css").read_text(encoding="utf-8")
-# Machado, Oliveira, Fernandes: A physiologically-based model for simulation of color vision deficiency, 2009.
+# Machado, Oliveira, Fernandes: A physiologically-based model for simulation of color vision
+# deficiency, 2009.
 VISION = {
     "normal": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
     "deuteranopia": [
@@ -38,18 +39,26 @@ TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 
 
 def palettes() -> dict[str, tuple[str, list[str]]]:
     """The page's colours by theme, each with its paper."""
-    found = {}
+    themes = {}
     for block in re.findall(r"\{[^{}]*--c7:[^{}]*\}", CSS):
         colours = re.findall(r"--c\d: (#\w{6})", block)
-        found[" ".join(colours)] = (re.search(r"--paper: (#\w+)", block)[1], colours)  # type: ignore[index]
-    return found
+        paper = re.search(r"--paper: (#\w+)", block)
+        assert paper
+        themes[" ".join(colours)] = (paper[1], colours)
+    return themes
 
 
 def linear(colour: str) -> Any:
+    """The light of a colour such as #123456 or #fff: red, green and blue, each from 0 to 1."""
     digits = colour.removeprefix("#")
-    digits = "".join(2 * letter for letter in digits) if len(digits) == 3 else digits
+    if len(digits) == 3:
+        digits = "".join(2 * digit for digit in digits)
     c = np.array([int(digits[i : i + 2], 16) for i in (0, 2, 4)]) / 255
     return np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
+
+
+def luminance(colour: str) -> float:
+    return float(linear(colour) @ TO_XYZ[1])
 
 
 def lab(light: Any) -> Any:
@@ -62,15 +71,16 @@ def lab(light: Any) -> Any:
 def test_no_two_colours_look_alike(vision: str) -> None:
     assert len(palettes()) == 2  # light, which is also the printed one, and dark
     for _, colours in palettes().values():
-        seen = [lab(np.array(VISION[vision]) @ linear(colour)) for colour in colours]
-        assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 20
+        perceived = [lab(np.array(VISION[vision]) @ linear(colour)) for colour in colours]
+        pairs = itertools.combinations(perceived, 2)
+        assert min(np.linalg.norm(a - b) for a, b in pairs) > 20
 
 
 def test_every_colour_stands_out_from_its_paper() -> None:
     for paper, colours in palettes().values():
         for colour in colours:
-            a, b = sorted(float(linear(c) @ TO_XYZ[1]) for c in (colour, paper))
-            assert (b + 0.05) / (a + 0.05) >= 3
+            darker, lighter = sorted([luminance(colour), luminance(paper)])
+            assert (lighter + 0.05) / (darker + 0.05) >= 3
 
 
 def test_files_and_page_use_the_same_colours() -> None:

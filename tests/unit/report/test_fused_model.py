@@ -1,5 +1,8 @@
+"""`tacit.fuse`: what it takes, what it gives back, and what it refuses."""
+
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -23,16 +26,16 @@ def test_modules_dicts_and_files_are_fused_alike(tmp_path: Path) -> None:
     files = [tmp_path / f"{k}.pt" for k in range(3)]
     for path, module in zip(files, modules, strict=True):
         torch.save(module.state_dict(), path)
-    first, *others = (
-        tacit.fuse(some) for some in (modules, [one.state_dict() for one in modules], files)
-    )
-    assert isinstance(first.model, nn.Module)
-    assert first.model(torch.ones(2, 4)).shape == (2, 2)
-    assert 5 <= first.widths[0] <= 12
-    for other in others:
-        assert all(
-            torch.equal(other.model[key], value) for key, value in first.model.state_dict().items()
-        )
+    states = [module.state_dict() for module in modules]
+    fused = tacit.fuse(modules)
+    assert isinstance(fused.model, nn.Module)
+    assert fused.model(torch.ones(2, 4)).shape == (2, 2)
+    assert 5 <= fused.widths[0] <= 12
+    of_states = tacit.fuse(states)
+    of_files = tacit.fuse(files)
+    for key, value in fused.model.state_dict().items():
+        assert torch.equal(of_states.model[key], value)
+        assert torch.equal(of_files.model[key], value)
 
 
 def test_copies_give_the_network_back_but_for_its_shrinkage() -> None:
@@ -79,16 +82,20 @@ def test_the_matching_is_drawn(tmp_path: Path) -> None:
 
 def test_class_weights_take_counts() -> None:
     nets = [net(3), net(4, 1)]
-    weighted = tacit.fuse(nets, {"name": "pfnm", "class_weights": True}, counts=[[1, 0], [0, 1]])
+    method = {"name": "pfnm", "class_weights": True}
+    weighted = tacit.fuse(nets, method, counts=[[1, 0], [0, 1]])
     plain = tacit.fuse(nets)
     assert not torch.equal(weighted.model[3].bias, plain.model[3].bias)
-    for wrong in ([[1, 0]], [[1, 0], [0, -1]], [[1, 0], [0, float("nan")]], "many"):
+    too_few = [[1, 0]]
+    negative = [[1, 0], [0, -1]]
+    unknown = [[1, 0], [0, float("nan")]]
+    for wrong in (too_few, negative, unknown, "many"):
         with pytest.raises(DataError, match="counts: expected 2 rows, a model each, of 2 numbers"):
-            tacit.fuse(nets, {"name": "pfnm", "class_weights": True}, counts=wrong)
+            tacit.fuse(nets, method, counts=wrong)
 
 
 @pytest.mark.parametrize(
-    ("models", "said"),
+    ("models", "reason"),
     [
         ([net(3)], "two models or more"),
         ([], "two models or more"),
@@ -107,27 +114,26 @@ def test_class_weights_take_counts() -> None:
         ([np.eye(2), np.full((2, 2), np.nan)], "finite"),
     ],
 )
-def test_what_cannot_be_fused_is_refused(models: list[object], said: str) -> None:
-    with pytest.raises(DataError, match=said):
+def test_what_cannot_be_fused_is_refused(models: list[object], reason: str) -> None:
+    with pytest.raises(DataError, match=reason):
         tacit.fuse(models)
 
 
 def test_vectors_are_matched_by_spahm() -> None:
     for method in ("average", "pfnm"):
-        with pytest.raises(
-            StudyError, match=f"{method} fuses networks; vectors and mixtures are matched by spahm"
-        ):
+        reason = f"{method} fuses networks; vectors and mixtures are matched by spahm"
+        with pytest.raises(StudyError, match=reason):
             tacit.fuse([np.eye(2), np.eye(2)], method)
     with pytest.raises(StudyError, match="without counts"):
         tacit.fuse([np.eye(2), np.eye(2)], counts=[1, 1])
 
 
 def test_vectors_may_be_tensors_or_tables() -> None:
-    wanted = tacit.fuse([np.eye(3), np.eye(3) + 0.01]).model
-    assert tacit.fuse([torch.eye(3), torch.eye(3) + 0.01]).model == pytest.approx(wanted, abs=1e-6)
-    assert tacit.fuse(
-        [pd.DataFrame(np.eye(3)), pd.DataFrame(np.eye(3) + 0.01)]
-    ).model == pytest.approx(wanted)
+    arrays = tacit.fuse([np.eye(3), np.eye(3) + 0.01])
+    tensors = tacit.fuse([torch.eye(3), torch.eye(3) + 0.01])
+    assert tensors.model == pytest.approx(arrays.model, abs=1e-6)
+    tables = tacit.fuse([pd.DataFrame(np.eye(3)), pd.DataFrame(np.eye(3) + 0.01)])
+    assert tables.model == pytest.approx(arrays.model)
 
 
 def test_counts_that_nothing_is_made_of_are_refused() -> None:
@@ -144,20 +150,19 @@ def test_copies_of_a_regression_give_it_back() -> None:
 
 def test_fused_weights_lie_in_one_piece() -> None:
     fused = tacit.fuse([net(3), net(4, 1)]).model
-    assert len(nn.utils.parameters_to_vector(fused.parameters())) == sum(
-        p.numel() for p in fused.parameters()
-    )
+    vector = nn.utils.parameters_to_vector(fused.parameters())
+    assert len(vector) == sum(p.numel() for p in fused.parameters())
 
 
 def test_safetensors_whose_order_cannot_be_told_are_refused(tmp_path: Path) -> None:
     def named(*names: str, width: int) -> Path:
-        sizes = [4, *[width] * (len(names) - 1), 2]
-        layers = {name: nn.Linear(*sizes[k : k + 2]) for k, name in enumerate(names)}
-        state = {
-            f"{name}.{part}": value
-            for name, layer in layers.items()
-            for part, value in layer.state_dict().items()
-        }
+        hidden = [width] * (len(names) - 1)
+        sizes = itertools.pairwise([4, *hidden, 2])
+        state = {}
+        for name, (inputs, outputs) in zip(names, sizes, strict=True):
+            layer = nn.Linear(inputs, outputs)
+            state[f"{name}.weight"] = layer.weight.detach()
+            state[f"{name}.bias"] = layer.bias.detach()
         path = tmp_path / f"{'-'.join(names)}-{width}.safetensors"
         write_state(path, state)
         return path
@@ -172,11 +177,12 @@ def test_skip_connections_are_refused() -> None:
     class Skip(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+            self.first = nn.Linear(4, 4)
+            self.last = nn.Linear(4, 2)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self.last(x + self.first(x).relu())
-            return found
+            outputs: torch.Tensor = self.last(x + self.first(x).relu())
+            return outputs
 
     with pytest.raises(DataError, match="model 0 is more than dense layers one after another"):
         tacit.fuse([Skip(), Skip()])

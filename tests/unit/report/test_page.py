@@ -20,10 +20,10 @@ def test_the_page_has_a_section_for_every_folder(results: tacit.Results) -> None
     assert {section.name for section in find_sections()} == folders
     page = render(results)
     for section in find_sections():
-        assert (f'<section id="{section.name}">' in page) == section.is_shown(results)
-        assert (f'<a href="#{section.name}">{section.title}</a>' in page) == section.is_shown(
-            results
-        )
+        is_shown = section.is_shown(results)
+        link = f'<a href="#{section.name}">{section.title}</a>'
+        assert (f'<section id="{section.name}">' in page) == is_shown
+        assert (link in page) == is_shown
 
 
 def test_sections_stand_in_their_order() -> None:
@@ -69,10 +69,10 @@ def test_runs_may_begin_in_any_order(results: tacit.Results, tmp_path: Path, cho
         "first rounds": lambda record: record["round"] == 1,
     }[chosen]
     records = [record for record in history_of(results) if wanted(record)]
-    part = with_history(results, tmp_path, records)
+    partial = with_history(results, tmp_path, records)
     ended = {record["run"] for record in records if record["status"] != "running"}
-    assert overview(part)["done"] == len(ended)
-    assert part.write_report().exists()
+    assert overview(partial)["done"] == len(ended)
+    assert partial.write_report().exists()
 
 
 def test_small_local_tests_are_pointed_out_but_not_that_there_are_none(tmp_path: Path) -> None:

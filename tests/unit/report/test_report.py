@@ -1,4 +1,4 @@
-"""What the report tells, and when."""
+"""What the report shows, and for which studies."""
 
 from __future__ import annotations
 
@@ -43,11 +43,12 @@ def test_backdoor_success_stands_beside_accuracy_and_the_lowest_is_best(tmp_path
         tmp_path / "a", attackers=attack, combiner=["mean", "median"], optimiser=rate, rounds=8
     )
     assert {"Global test accuracy after the last round", "Backdoor success"} <= set(headings(text))
-    table = results.table("backdoor")
-    part = text.split(">Backdoor success<")[1]
-    assert table.iloc[0, 0] > table.iloc[1, 0]
-    assert part.split("</table>")[0].count("<strong>") == 1
-    assert f"<strong>{table.iloc[1, 0]:.4f}</strong>" in part
+    mean, median = results.table("backdoor").iloc[:, 0]
+    assert mean > median
+    after_heading = text.split(">Backdoor success<")[1]
+    table = after_heading.split("</table>")[0]
+    assert table.count("<strong>") == 1
+    assert f"<strong>{median:.4f}</strong>" in table
 
 
 def test_cautions_are_notes_on_the_page_and_warnings_in_python(tmp_path: Path) -> None:
@@ -69,10 +70,8 @@ def test_a_method_that_sends_nothing_has_a_report_too(tmp_path: Path) -> None:
     results, text = page(tmp_path / "a", algorithm="local")
     assert results.summary()["bytes_up"].iloc[0] == 0
     assert '"mb": [0.0, 0.0, 0.0]' in text
-    assert [path.name for path in write_figures(results) if path.stem == "cost"] == [
-        "cost.svg",
-        "cost.png",
-    ]
+    costs = [path.name for path in write_figures(results) if path.stem == "cost"]
+    assert costs == ["cost.svg", "cost.png"]
 
 
 def test_attacks_are_the_columns_where_only_they_vary(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Drawings of data tell what the training would see."""
+"""Drawings of data show what the training would see."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tacit
 from tacit.core.errors import StudyError
 from tacit.data.partition import divide
 from tacit.report.pictures import Picture
-from tacit.report.splits import Splits
+from tacit.report.splits import Splits, _examples
 from tacit.study.portrait import DRAWN
 from tacit.study.study import Study
 
@@ -26,50 +26,42 @@ SETTINGS = {
 
 
 def test_counts_are_those_of_the_division_that_is_trained_on(tmp_path: Path) -> None:
-    study = Study(
-        "drawn",
-        **{**SETTINGS, "split": {"name": "labels_per_party", "labels": [2, 3, 5]}, "seed": 4},
-    )
+    split = {"name": "labels_per_party", "labels": [2, 3, 5]}
+    study = Study("drawn", **{**SETTINGS, "split": split, "seed": 4})
     run = study.runs()[0]
-    data = run.dataset.load()
-    partition = divide(data.y.numpy(), run.split, 3, 4, local_test=run.local_test)
+    y = run.dataset.load().y.numpy()
+    partition = divide(y, run.split, 3, 4, local_test=run.local_test)
     portrait = Splits(study).portraits[0]
-    for k in range(3):
-        for side, counts in ((partition.train, portrait.train), (partition.test, portrait.test)):
-            assert np.bincount(data.y.numpy()[side[k]], minlength=10).tolist() == list(counts[k])
+    for shards, counts in ((partition.train, portrait.train), (partition.test, portrait.test)):
+        for shard, row in zip(shards, counts, strict=True):
+            assert np.bincount(y[shard], minlength=10).tolist() == list(row)
     results = tacit.run(study, tmp_path / "a")
     assert results.portraits == [portrait]
     trained = [client["samples"] for client in results.records[0]["clients"]]
     assert trained == [sum(row) for row in portrait.train]
 
 
-def test_noise_levels_are_told(tmp_path: Path) -> None:
+def test_noise_levels_are_shown(tmp_path: Path) -> None:
     splits = Splits(Study("noisy", **SETTINGS))
     assert splits.portraits[1].noise == pytest.approx((0.2, 0.4, 0.6))
     files = splits.write(tmp_path)
     names = {path.name for path in files}
-    assert {
-        "splits.csv",
-        "splits.svg",
-        "splits.png",
-        "examples-iid.png",
-        "examples-feature_noise.svg",
-    } <= names
+    assert {"splits.csv", "splits.svg", "splits.png"} <= names
+    assert {"examples-iid.png", "examples-feature_noise.svg"} <= names
     frame = pd.read_csv(tmp_path / "splits.csv")
-    assert frame["train"].sum() + frame["local_test"].sum() == 2 * len(
-        Study("a").runs()[0].dataset.load().y
-    )
+    digits = Study("a").runs()[0].dataset.load()
+    assert frame["train"].sum() + frame["local_test"].sum() == 2 * len(digits.y)
     assert "noise 0.6" in (tmp_path / "examples-feature_noise.svg").read_text()
 
 
 def test_examples_are_noisier_for_later_clients() -> None:
-    from tacit.report.splits import _examples
-
     division = Splits(Study("noisy", **SETTINGS)).divisions[1]
-    clean = [division.dataset.x[part[:6]].numpy() for part in division.partition.train]
-    off = [float(np.abs(a - b).mean()) for a, b in zip(_examples(division), clean, strict=True)]
-    assert off == sorted(off)
-    assert off[2] > 2 * off[0] > 0
+    noise = []
+    for shard, examples in zip(division.partition.train, _examples(division), strict=True):
+        clean = division.dataset.x[shard[:6]].numpy()
+        noise.append(float(np.abs(examples - clean).mean()))
+    assert noise == sorted(noise)
+    assert noise[2] > 2 * noise[0] > 0
 
 
 def test_columns_are_for_tables(tmp_path: Path) -> None:
@@ -101,7 +93,6 @@ def test_results_plot_what_they_have(tmp_path: Path) -> None:
     results = tacit.run({"dataset": "iris", "model": "linear", "rounds": 2}, tmp_path / "a")
     for kind in (None, "accuracy", "loss", "cost", "clients", "comparison", "splits"):
         assert results.plot(kind)._repr_png_().startswith(b"\x89PNG")
-    with pytest.raises(
-        StudyError, match="there is no picture 'acuracy' of these results; did you mean accuracy"
-    ):
+    reason = "there is no picture 'acuracy' of these results; did you mean accuracy"
+    with pytest.raises(StudyError, match=reason):
         results.plot("acuracy")

@@ -1,4 +1,4 @@
-"""The clients' curves: who lies, and what is left out where there are very many."""
+"""The clients' curves: attackers are named, and very many curves are thinned."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The report of very many clients, of whom each round records its own."""
+"""The report of very many clients, where each round records its cohort only."""
 
 from __future__ import annotations
 
 import json
-import statistics
 from typing import Any
 
 import pandas as pd
@@ -28,6 +27,7 @@ STUDY: dict[str, Any] = {
     "rounds": 4,
     "centralised": True,
 }
+ONE_RUN = {**STUDY, "attackers": "none", "algorithm": "fedavg", "seed": 0, "rounds": 2}
 
 
 @pytest.fixture(scope="module")
@@ -46,26 +46,24 @@ def test_a_crowds_lines_are_the_highest_the_median_and_the_lowest_of_each_round(
     data = chart_data(crowd)
     assert data["crowds"]
     assert len(data["clients"]) == 4  # the centralised reference has no clients of its own
-    for one in data["clients"]:
-        by_round = honest(crowd, one["run"]).groupby("round")
-        assert one["names"] == ["highest", "median", "lowest"]
-        for kind, field in (
-            ("test", "test_accuracy"),
-            ("train", "train_accuracy"),
-            ("test_loss", "test_loss"),
-        ):
-            for line, rank in zip(one[kind], (max, statistics.median, min), strict=True):
-                assert line == pytest.approx(by_round[field].agg(rank).tolist(), rel=1e-4)
+    fields = {"test": "test_accuracy", "train": "train_accuracy", "test_loss": "test_loss"}
+    for curve in data["clients"]:
+        by_round = honest(crowd, curve["run"]).groupby("round")
+        assert curve["names"] == ["highest", "median", "lowest"]
+        for kind, field in fields.items():
+            highest, median, lowest = curve[kind]
+            assert highest == pytest.approx(by_round[field].max().tolist(), rel=1e-4)
+            assert median == pytest.approx(by_round[field].median().tolist(), rel=1e-4)
+            assert lowest == pytest.approx(by_round[field].min().tolist(), rel=1e-4)
 
 
 def test_the_fairness_picture_is_of_the_last_cohort_and_says_so(crowd: tacit.Results) -> None:
-    for one in chart_data(crowd)["clients"]:
-        last = honest(crowd, one["run"]).query("round == 4")
-        assert 0 < len(last) < 20
-        assert one["last"]["names"] == [str(client) for client in last["client"]]
-        assert [value[0] for value in one["last"]["test"]] == pytest.approx(
-            last["test_accuracy"].tolist(), rel=1e-4
-        )
+    for curve in chart_data(crowd)["clients"]:
+        cohort = honest(crowd, curve["run"]).query("round == 4")
+        assert 0 < len(cohort) < 20
+        assert curve["last"]["names"] == [str(client) for client in cohort["client"]]
+        scores = [rounds[0] for rounds in curve["last"]["test"]]
+        assert scores == pytest.approx(cohort["test_accuracy"].tolist(), rel=1e-4)
     page = render(crowd)
     assert "Of more than 100 clients these are the last round's alone" in " ".join(page.split())
     assert any("are of the last round's" in text for text in overview(crowd)["cautions"])
@@ -75,39 +73,24 @@ def test_a_large_cohort_is_shown_in_part(
     crowd: tacit.Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_curves, "MOST_DOTS", 3)
-    for one in chart_data(crowd)["clients"]:
-        assert len(one["last"]["names"]) == len(one["last"]["test"]) == 3
+    for curve in chart_data(crowd)["clients"]:
+        assert len(curve["last"]["names"]) == len(curve["last"]["test"]) == 3
 
 
 def test_few_clients_are_not_called_a_crowd(tmp_path_factory: pytest.TempPathFactory) -> None:
-    small = {
-        **STUDY,
-        "clients": 20,
-        "attackers": "none",
-        "algorithm": "fedavg",
-        "seed": 0,
-        "rounds": 2,
-    }
-    found = tacit.run(small, tmp_path_factory.mktemp("few") / "study")
-    data = chart_data(found)
+    few = tacit.run({**ONE_RUN, "clients": 20}, tmp_path_factory.mktemp("few") / "study")
+    data = chart_data(few)
     assert not data["crowds"]
     assert "last" not in data["clients"][0]
-    assert "more than 100 clients" not in render(found)
+    assert "more than 100 clients" not in render(few)
 
 
 def test_a_crowd_and_a_few_share_a_page(tmp_path_factory: pytest.TempPathFactory) -> None:
-    both = {
-        **STUDY,
-        "clients": [20, 150],
-        "attackers": "none",
-        "algorithm": "fedavg",
-        "seed": 0,
-        "rounds": 2,
-    }
-    found = tacit.run(both, tmp_path_factory.mktemp("both") / "study")
-    assert [len(one["names"]) for one in chart_data(found)["clients"]] == [20, 3]
-    assert json.dumps(chart_data(found), allow_nan=False)
-    assert found.plot("clients")._repr_png_()
+    both = tacit.run({**ONE_RUN, "clients": [20, 150]}, tmp_path_factory.mktemp("both") / "study")
+    data = chart_data(both)
+    assert [len(curve["names"]) for curve in data["clients"]] == [20, 3]
+    assert json.dumps(data, allow_nan=False)
+    assert both.plot("clients")._repr_png_()
 
 
 def test_pictures_of_a_crowd_are_drawn(crowd: tacit.Results) -> None:

@@ -27,7 +27,8 @@ def first_table(results: tacit.Results) -> dict[str, list[dict[str, object]]]:
 
 
 def test_a_cell_is_the_mean_and_deviation_over_the_seeds(results: tacit.Results) -> None:
-    last, labels = last_records(results), results.labels
+    last = last_records(results)
+    labels = results.labels
     table = first_table(results)
     assert list(table) == ["fedavg", "fedprox", "fedsgd"]
     for method, cells in table.items():

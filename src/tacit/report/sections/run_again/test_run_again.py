@@ -1,4 +1,4 @@
-"""The page tells how to run the study again."""
+"""The page shows how to run the study again."""
 
 from __future__ import annotations
 
