@@ -201,7 +201,7 @@ def _warn(event: Event) -> None:
 
 @contextmanager
 def _resumable(folder: Path) -> Iterator[None]:
-    """Adds to an exception that stops the study how to go on with it."""
+    """Adds to an exception that stops the study how to continue it."""
     from tacit.core.errors import TacitError
 
     try:
@@ -209,7 +209,7 @@ def _resumable(folder: Path) -> Iterator[None]:
     except BaseException as error:
         stopped = not isinstance(error, TacitError)  # by the user, or by a listener
         if stopped and (folder / "study.yaml").exists():
-            error.add_note(f"go on with: tacit.resume({str(folder)!r})")
+            error.add_note(f"continue with: tacit.resume({str(folder)!r})")
         raise
 
 

@@ -1,4 +1,4 @@
-"""`tacit psi`: whom parties have in common, without showing each other the rest."""
+"""`tacit psi`: the people known to all parties, without showing each other anybody else."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Out = Annotated[
     typer.Option(
         "--out",
         "-o",
-        help="The file for your rows in common, else PARTY-common.csv; with --local a folder.",
+        help="The file for your rows of these people, else PARTY-common.csv; with --local a folder.",
     ),
 ]
 As = Annotated[
@@ -98,7 +98,7 @@ def psi_command(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Find whom parties have in common, without showing each other the rest.
+    """Find the people known to all parties, without showing each other anybody else.
 
     Each party runs it with its own table, and gets its rows of the people that all parties know, in
     the same order as the others.

@@ -19,7 +19,7 @@ SURPRISE = (
 
 
 class Outcome(NamedTuple):
-    """What one party has learnt, and the file with its rows in common, if it has learnt them."""
+    """What one party has learnt, and the file with its rows, if it has learnt which."""
 
     result: Intersection
     file: Path | None
@@ -39,7 +39,7 @@ def _as_dict(outcome: Outcome) -> dict[str, Any]:
 
 
 def print_outcomes(outcomes: list[Outcome], *, learns: str, size_only: bool) -> None:
-    """Prints how many are in common, what each party brought, and who has learnt what."""
+    """Prints how many all parties have, what each party brought, and who has learnt what."""
     first = outcomes[0].result
     _print_size(outcomes, learns)
     for result, file in outcomes:
@@ -47,7 +47,7 @@ def print_outcomes(outcomes: list[Outcome], *, learns: str, size_only: bool) -> 
         typer.echo(f"{result.party}: {_brought(result)}; {traffic}")
         if file is not None:
             order = ", in the same order as the others'" if learns == "all" else ""
-            typer.echo(f"{result.party}: {file} holds its common rows{order}")
+            typer.echo(f"{result.party}: {file} holds its rows of these people{order}")
     session = f"session {first.session[:16]}, {first.seconds:.1f} s"
     typer.echo(f"{session}; {_who_learns(list(first.sizes), learns, size_only)}")
 
@@ -77,7 +77,7 @@ def _brought(result: Intersection) -> str:
 
 def _who_learns(parties: list[str], learns: str, size_only: bool) -> str:
     who = "each party has" if learns == "all" else f"{learns} has"
-    fact = "how many are common" if size_only else "which of its rows are common"
+    fact = "how many all parties have" if size_only else "which of its rows all parties have"
     text = f"{who} learnt {fact}, and all know how many identifiers each brought"
     if len(parties) == 2:
         return text

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tacit.report.results import Results
     from tacit.study.study import Study
 
-Resume = Annotated[Path | None, typer.Option(help="Go on with the study in this folder.")]
+Resume = Annotated[Path | None, typer.Option(help="Continue the study in this folder.")]
 Out = Annotated[
     Path | None,
     typer.Option("--out", "-o", help="The folder for the results; a new one in runs/ if left out."),
@@ -76,7 +76,7 @@ def run_command(
     from tacit.cli.progress import display
 
     if resume and (arguments or out):
-        text = "--resume goes on with the study as it was"
+        text = "--resume continues the study as it was"
         raise StudyError(f"{text}; it takes no study file, overrides or --out")
     options = ExecutionOptions(
         data=data, device=device, workers=workers, threads=threads, on=on, exact=exact
@@ -101,7 +101,7 @@ def _stoppable(screen: Silence) -> Iterator[None]:
     except KeyboardInterrupt as stop:
         text = "stopped"
         if screen.folder:
-            text += f"; go on with: tacit run --resume {shlex.quote(screen.folder)}"
+            text += f"; continue with: tacit run --resume {shlex.quote(screen.folder)}"
         print(text, file=sys.stderr)
         raise typer.Exit(exit_code(stop)) from None
 
@@ -109,7 +109,7 @@ def _stoppable(screen: Silence) -> Iterator[None]:
 def _play(
     study: Study | Path, out: Path | None, options: ExecutionOptions, on_event: OnEvent
 ) -> Results:
-    """Runs a study, or goes on with the one in a folder."""
+    """Runs a study, or continues the one in a folder."""
     import tacit
     from tacit.training.allocator import keep_freed_memory
 

@@ -59,7 +59,7 @@ def _folder_error(path: Path) -> StudyError:
     if not (path / "study.yaml").exists():
         return StudyError(text)
     return StudyError(
-        f"{text}, or go on with it: tacit.resume({str(path)!r})", parameters=("resume",)
+        f"{text}, or continue it with: tacit.resume({str(path)!r})", parameters=("resume",)
     )
 
 

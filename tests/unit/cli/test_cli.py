@@ -154,7 +154,7 @@ def test_a_signal_leaves_a_run_that_can_be_resumed(
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == code
-    assert said.splitlines()[-1] == "stopped; go on with: tacit run --resume long"
+    assert said.splitlines()[-1] == "stopped; continue with: tacit run --resume long"
 
 
 def test_a_reader_that_goes_early_is_no_error(tmp_path: Path) -> None:

@@ -292,7 +292,7 @@ def test_a_folder_in_place_of_a_study(folder: Path, capsys: pytest.CaptureFixtur
     (folder / "d").mkdir()
     check(capsys, folder, ["run", "d"], "it is a folder; name the file in it")
     (folder / "d" / "study.yaml").write_text(SMALL)
-    check(capsys, folder, ["run", "d"], "or go on with it: tacit.resume('d')")
+    check(capsys, folder, ["run", "d"], "or continue it with: tacit.resume('d')")
 
 
 def test_a_damaged_study_is_not_resumed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

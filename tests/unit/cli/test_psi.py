@@ -67,11 +67,17 @@ def test_common_rows_are_written_aligned_and_as_they_were(folder: Path, psi: Tac
     lines = done.out.splitlines()
     assert lines[0] == "a and b have 2 in common"
     assert lines[1].startswith("a: 3 identifiers in 5 rows (1 without, 1 repeated); sent ")
-    assert lines[2] == "a: a-tryout.csv holds its common rows, in the same order as the others'"
+    assert (
+        lines[2]
+        == "a: a-tryout.csv holds its rows of these people, in the same order as the others'"
+    )
     assert lines[3].startswith("b: 3 identifiers in 3 rows; sent ")
-    assert lines[4] == "b: b-tryout.csv holds its common rows, in the same order as the others'"
+    assert (
+        lines[4]
+        == "b: b-tryout.csv holds its rows of these people, in the same order as the others'"
+    )
     assert lines[5].startswith("session ")
-    learnt = "each party has learnt which of its rows are common"
+    learnt = "each party has learnt which of its rows all parties have"
     assert lines[5].endswith(f"s; {learnt}, and all know how many identifiers each brought")
     assert len(lines) == 6
     ages = (folder / "a-tryout.csv").read_text().splitlines()
@@ -119,7 +125,7 @@ def test_the_size_alone_leaves_no_files(folder: Path, psi: Tacit) -> None:
     before = content(folder)
     done = psi("--local", "a.csv", "b.csv", "--key", "nin", "--size-only")
     assert done.out.startswith("a and b have 2 in common\n")
-    assert "each party has learnt how many are common" in done.out
+    assert "each party has learnt how many all parties have" in done.out
     assert content(folder) == before
     done = psi("--local", "a.csv", "b.csv", "c.tsv", "--key", "nin", "--size-only", "--json")
     parties = json.loads(done.out)
@@ -129,7 +135,7 @@ def test_the_size_alone_leaves_no_files(folder: Path, psi: Tacit) -> None:
 def test_only_who_learns_gets_a_file(folder: Path, psi: Tacit) -> None:
     done = psi("--local", "a.csv", "b.csv", "c.tsv", "--key", "nin", "--learns", "b")
     assert done.out.startswith("a, b, c have 2 in common\n")
-    assert "b has learnt which of its rows are common" in done.out
+    assert "b has learnt which of its rows all parties have" in done.out
     assert "b, which compared, also knows how many any of them have in common" in done.out
     assert "and a knows how many all have in common" in done.out
     assert [path.name for path in folder.glob("*-tryout*")] == ["b-tryout.csv"]
@@ -212,7 +218,7 @@ def test_two_parties_that_dial_each_other_get_their_rows(
     assert done.out.startswith(
         "alice and bob have 2 in common\nalice: 3 identifiers in 5 rows (1 without, 1 repeated)"
     )
-    assert f"alice: {out} holds its common rows" in done.out
+    assert f"alice: {out} holds its rows of these people" in done.out
     assert found.party == "bob"
     assert concluded == [found]
     written = pd.read_parquet(out) if out.endswith("parquet") else pd.read_csv(out, dtype=str)
@@ -230,7 +236,7 @@ def test_who_does_not_learn_gets_no_file_over_the_network(
         done = psi(*alice, "--learns", "bob", "--patience", "20")
         assert other.result().size == 2
     assert done.out.startswith("alice and bob were compared; bob has learnt the result\n")
-    assert "bob has learnt which of its rows are common" in done.out
+    assert "bob has learnt which of its rows all parties have" in done.out
     assert not list(folder.glob("*-tryout*"))
 
 

@@ -153,7 +153,7 @@ def test_what_a_listener_raises_ends_the_study_which_can_be_resumed(tmp_path: Pa
     before, after = Tracker(), Tracker()
     with pytest.raises(FullError) as caught:
         tacit.run(STUDY, tmp_path / "a", workers=1, on_event=[before, refuse, after])
-    assert caught.value.__notes__ == [f"go on with: tacit.resume({str(tmp_path / 'a')!r})"]
+    assert caught.value.__notes__ == [f"continue with: tacit.resume({str(tmp_path / 'a')!r})"]
     assert before.events[:-1] == after.events
     assert isinstance(before.events[-1], RoundFinished)
     results = tacit.resume(tmp_path / "a", workers=1)

@@ -308,7 +308,7 @@ def test_a_study_that_is_stopped_leaves_no_worker_and_can_be_resumed(
     codes = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}
     assert process.returncode == codes[number]
     if number != signal.SIGKILL:
-        assert said.splitlines()[-1] == "stopped; go on with: tacit run --resume long"
+        assert said.splitlines()[-1] == "stopped; continue with: tacit run --resume long"
     while any(alive(pid) for pid in workers):
         time.sleep(0.05)
     checkpoints = [

@@ -192,7 +192,7 @@ def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_whoever_stops_a_study_is_told_how_to_go_on(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt) as caught:
         tacit.run(STUDY, tmp_path / "a", on_event=StopAfter(2))
-    assert caught.value.__notes__ == [f"go on with: tacit.resume({str(tmp_path / 'a')!r})"]
+    assert caught.value.__notes__ == [f"continue with: tacit.resume({str(tmp_path / 'a')!r})"]
 
 
 def test_a_torn_last_line_is_cut_off_on_resume(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_a_folder_with_a_study_in_it_can_be_gone_on_with(tmp_path: Path) -> None
     (tmp_path / "study.yaml").write_text("rounds: 3")
     with pytest.raises(StudyError) as caught:
         Study.from_file(tmp_path)
-    assert f"or go on with it: tacit.resume({str(tmp_path)!r})" in str(caught.value)
+    assert f"or continue it with: tacit.resume({str(tmp_path)!r})" in str(caught.value)
     assert caught.value.parameters == ("resume",)
 
 
