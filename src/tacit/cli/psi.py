@@ -44,7 +44,7 @@ Out = Annotated[
     typer.Option(
         "--out",
         "-o",
-        help="The file for your rows of these people, else PARTY-common.csv; with --local a folder.",
+        help="The file for your rows of them, else PARTY-common.csv; with --local a folder.",
     ),
 ]
 As = Annotated[

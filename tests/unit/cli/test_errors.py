@@ -79,7 +79,7 @@ COMMANDS = [
         "the data folder nowhere does not exist",
     ),
     (["run", "--resume", "nowhere"], "holds no study to resume"),
-    (["run", "s.yaml", "--resume", "x"], "--resume goes on with the study as it was"),
+    (["run", "s.yaml", "--resume", "x"], "--resume continues the study as it was"),
     (["run", "s.yaml", "--on", "nonsense"], "got 'nonsense' (--on)"),
     (["run", "s.yaml", "device=cuda"], "not a setting of the study: write --device cuda"),
 ]
