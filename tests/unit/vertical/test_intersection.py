@@ -1,24 +1,28 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 import signal
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, get_overloads
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import tacit
-from tacit.channel.endpoint import Program
+from tacit.channel.endpoint import Program, Timing
+from tacit.channel.event_loop import complete
 from tacit.channel.frames import ChannelError
 from tacit.channel.loopback import converse
 from tacit.core.errors import DataError, StudyError, TacitError
+from tacit.vertical.batch_threads import usable_cores
 from tacit.vertical.identifiers import Spelling
-from tacit.vertical.intersection import LONGEST, _question, complete, cores
-from tacit.vertical.terms import Budget, Deal, Terms, agree
+from tacit.vertical.psi_options import PSI_DEFAULTS
+from tacit.vertical.psi_question import LONGEST, PsiQuestion
+from tacit.vertical.terms import Budget, Deal, agree
 
 ALICE = pd.DataFrame({"nin": ["007", "8b", "9C", "9c", None], "age": [1, 2, 3, 4, 5]})
 BOB = pd.DataFrame({"nin": ["9c ", "x", "007"], "income": [10, 20, 30]})
@@ -115,7 +119,7 @@ def test_rows_are_taken_from_the_table_that_was_compared_and_no_other() -> None:
         found.of(ALICE[:4])
     unlearnt = tacit.psi(TABLES, "nin", learns="bob")["alice"]
     assert (unlearnt.size, unlearnt.rows) == (None, None)
-    with pytest.raises(StudyError, match=r"^alice has not learnt which rows are common$"):
+    with pytest.raises(StudyError, match=r"^alice has not learnt which of its rows the other"):
         unlearnt.of(ALICE)
 
 
@@ -194,13 +198,36 @@ def test_what_cannot_be_compared_is_one_line(data: Any, options: dict[str, Any],
     assert "\n" not in str(raised.value)
 
 
+def test_the_signature_shows_every_option() -> None:
+    parameters = inspect.signature(tacit.psi).parameters
+    options = dict(list(parameters.items())[3:])
+    assert list(parameters)[:3] == ["data", "key", "party"]
+    assert {name: option.default for name, option in options.items()} == PSI_DEFAULTS
+    assert options["most"].annotation == "int | None"
+    assert all(f"`{name}`" in str(tacit.psi.__doc__) for name in parameters)
+
+
+def test_the_patience_is_that_of_the_channel() -> None:
+    assert PSI_DEFAULTS["patience"] == Timing.away
+
+
+def test_a_party_gets_one_result_and_a_try_out_a_result_for_each() -> None:
+    results = [inspect.signature(each).return_annotation for each in get_overloads(tacit.psi)]
+    assert results == ["Intersection", "dict[str, Intersection]"]
+
+
+def test_an_option_that_does_not_exist_gets_a_suggestion() -> None:
+    with pytest.raises(TypeError, match=r"^psi\(\) got .* 'listn'; did you mean listen\?$"):
+        tacit.psi(TABLES, "nin", listn="localhost:7000")  # type: ignore[call-overload]
+
+
 def test_the_longest_name_for_what_is_compared_will_do() -> None:
     assert tacit.psi(TABLES, "nin", column="n" * LONGEST)["bob"].size == 2
     assert tacit.psi(TABLES, "nin", column="n\ud800\n")["bob"].size == 2
 
 
 def test_a_machine_has_a_core() -> None:
-    assert cores() >= 1
+    assert usable_cores() >= 1
 
 
 def test_a_peer_may_bring_no_more_in_all_attempts_together() -> None:
@@ -254,8 +281,8 @@ def test_other_columns_in_number_or_order_are_told_apart() -> None:
 
 async def _differ(table: pd.DataFrame) -> None:
     def program(me: str, key: list[str]) -> Program[Deal]:
-        group, column, spelling = _question(key, "person", "ristretto255", None)
-        terms = Terms(("alice", "bob"), group, column, spelling)
+        question = PsiQuestion.read(key, {**PSI_DEFAULTS, "column": "person"})
+        terms = question.terms(["alice", "bob"])
         return lambda links: agree(links, me, terms, len(table))
 
     await converse(

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from typing import Any
@@ -24,14 +23,17 @@ from tacit.channel.link import WINDOW, Link
 from tacit.channel.loopback import converse
 from tacit.core.errors import StudyError
 from tacit.core.events import Advanced, Event
-from tacit.vertical import psi
+from tacit.vertical import transfer
+from tacit.vertical.batch_threads import BatchThreads
 from tacit.vertical.groups.group import Group
 from tacit.vertical.groups.ristretto255 import Ristretto255
 from tacit.vertical.groups.thesis import P, Q, Thesis
 from tacit.vertical.identifiers import Spelling
-from tacit.vertical.psi import CommonRows, Party, batches, intersect, shuffled
+from tacit.vertical.party import Party, shuffled
+from tacit.vertical.psi import CommonRows, intersect
 from tacit.vertical.tags import make_tags
-from tacit.vertical.terms import MOST_PARTIES, WORDS, Deal, Terms, agree
+from tacit.vertical.terms import DIFFERENCES, MOST_PARTIES, Deal, Terms, agree
+from tacit.vertical.transfer import batches
 
 NAMES = ("alice", "bob", "carol", "dora", "emil")
 VARIANTS = [(learns, only) for learns in ("all", "each") for only in (False, True)]
@@ -216,7 +218,7 @@ def test_other_groups_give_the_same(group: str, parties: int, learns: str, size_
 
 
 def test_many_batches_flow_without_a_deadlock(monkeypatch: pytest.MonkeyPatch, wire: Wire) -> None:
-    monkeypatch.setattr(psi, "BATCH", 7)
+    monkeypatch.setattr(transfer, "BATCH", 7)
     rows = 7 * (2 * WINDOW + 3)  # more than a link keeps, and a batch that is just full
     for extra in (0, 1, 6):
         for parties, learns, size_only in (
@@ -242,7 +244,7 @@ async def within(seconds: float, work: Awaitable[Any]) -> Any:
 
 
 def test_batches_cover_all_and_overlap_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(psi, "BATCH", 7)
+    monkeypatch.setattr(transfer, "BATCH", 7)
     for count in range(30):
         found = list(batches(count))
         assert [place for one in found for place in range(count)[one]] == list(range(count))
@@ -400,7 +402,7 @@ def test_long_shuffles_keep_no_order() -> None:
 def test_of_two_who_learn_the_size_the_tags_come_back_sorted(
     learns: str, wire: Wire, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(psi, "BATCH", 7)
+    monkeypatch.setattr(transfer, "BATCH", 7)
     people = [str(k) for k in range(50)]
     tacit.psi({"alice": people[:30], "bob": people[10:]}, "id", learns=learns, size_only=True)
     for sender, count in [("bob", 30), *([("alice", 40)] if learns == "all" else [])]:
@@ -464,7 +466,7 @@ def test_of_several_each_hears_no_more_than_it_is_told_to(
     learns: str, size_only: bool, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Messages by receiver: elements of others under at least one other key, then only what its part needs."""
-    monkeypatch.setattr(psi, "BATCH", 7)
+    monkeypatch.setattr(transfer, "BATCH", 7)
     names, rows = NAMES[:4], 20
     people = [str(k) for k in range(rows)]
     sets = {name: people[place:] for place, name in enumerate(names)}  # 17 in common
@@ -672,8 +674,8 @@ TERMS = Terms(("alice", "bob"), Ristretto255(), "id", Spelling())
 
 def test_nothing_secret_shows_itself() -> None:
     deal = Deal(TERMS, {"alice": 2, "bob": 2}, bytes(32))
-    with ThreadPoolExecutor(1) as pool:
-        party = Party("alice", [b"hidden-7", b"hidden-8"], deal, pool, 1)
+    with BatchThreads(1) as threads:
+        party = Party("alice", [b"hidden-7", b"hidden-8"], deal, threads)
     found = tacit.psi({"alice": ["hidden-7", "hidden-8"], "bob": ["hidden-8"]}, "id")["alice"]
     assert repr(CommonRows(1, np.array([4711]))) == "CommonRows(size=1)"
     for text in map(repr, (party, deal, found)):
@@ -717,7 +719,7 @@ def session(
     terms = Terms(names, Ristretto255(), "id", Spelling(), reveal, learns)
     errors: dict[str, Exception] = {}
 
-    def program(me: str, pool: ThreadPoolExecutor) -> Any:
+    def program(me: str, threads: BatchThreads) -> Any:
         async def run(links: Mapping[str, Any]) -> CommonRows:
             own = (
                 {peer: Tampering(link, change) for peer, link in links.items()}
@@ -727,7 +729,7 @@ def session(
             try:
                 values = [b"hidden-0", b"hidden-1", b"hidden-2", f"hidden-{me}".encode()]
                 deal = await agree(own, me, terms, 4)  # type: ignore[arg-type]
-                return await intersect(Party(me, values, deal, pool, 1), own)  # type: ignore[arg-type]
+                return await intersect(Party(me, values, deal, threads), own)  # type: ignore[arg-type]
             except Exception as error:
                 if me != liar:
                     errors.setdefault(me, error)
@@ -736,9 +738,9 @@ def session(
         return run
 
     async def talk() -> None:
-        with ThreadPoolExecutor(1) as pool:
+        with BatchThreads(1) as threads:
             await converse(
-                {me: program(me, pool) for me in names},
+                {me: program(me, threads) for me in names},
                 purpose="psi",
                 timing=Timing(answer=patience),
             )
@@ -813,11 +815,11 @@ PLACES = {
 COMMON = {
     "a tag twice": (
         lambda raw: raw[: len(raw) // 3] * 2 + raw[-(len(raw) // 3) :],
-        "the same twice",
+        "alice named tags that are not in all sets, or the same one twice",
     ),
-    "a tag that is not common": (
+    "a tag that is not in all sets": (
         lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]),
-        "what not all sets have",
+        "alice named tags that are not in all sets, or the same one twice",
     ),
 }
 
@@ -872,10 +874,7 @@ def test_places_that_cannot_be_are_told(lie: str, liar: str) -> None:
 @pytest.mark.parametrize("lie", COMMON)
 def test_a_collector_that_lies_is_told_and_not_the_judge_blamed(lie: str) -> None:
     change, said = COMMON[lie]
-    told(
-        session("alice", changing("common", change), 3),
-        f"alice sent as common {said}" if "what" in said else said,
-    )
+    told(session("alice", changing("common", change), 3), said)
 
 
 def test_who_sends_an_element_twice_gets_no_sizes_back(wire: Wire) -> None:
@@ -964,7 +963,7 @@ def test_sizes_and_nonces_that_cannot_be_are_told(key: str, value: Any) -> None:
     ("key", "missing"),
     [
         (key, missing)
-        for key in WORDS
+        for key in DIFFERENCES
         for missing in (True, False)
         if (key, missing) != ("learner", True)
     ],
@@ -975,25 +974,34 @@ def test_terms_that_differ_are_told_by_the_setting_that_differs(key: str, missin
         del said[key]
         return json.dumps(said if missing else said | {key: "other\n\u202e" * 1000}).encode()
 
-    told(session("bob", changing("terms", change)), f"alice and bob differ in {WORDS[key]}: ")
+    told(session("bob", changing("terms", change)), f"alice and bob differ in {DIFFERENCES[key].words}: ")
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "said", "parameters"),
     [
-        ({"group": Group.build("modp2048")}, "differ in --group: 'ristretto255' and 'modp2048'"),
-        ({"column": "nif"}, "where names differ give all the same --as: 'id' and 'nif'"),
-        ({"spelling": Spelling(case="keep")}, "differ in --unicode, --case and --spaces: "),
-        ({"reveal": "size"}, "differ in --size-only: 'rows' and 'size'"),
-        ({"learner": "bob"}, "differ in --learns: nothing (null) and 'bob'"),
+        (
+            {"group": Group.build("modp2048")},
+            "differ in group: 'ristretto255' and 'modp2048'",
+            ("group",),
+        ),
+        (
+            {"column": "nif"},
+            "where names differ give all the same column: 'id' and 'nif'",
+            ("key", "column"),
+        ),
+        ({"spelling": Spelling(case="keep")}, "differ in spelling: ", ("spelling",)),
+        ({"reveal": "size"}, "differ in size_only: 'rows' and 'size'", ("size_only",)),
+        ({"learner": "bob"}, "differ in learns: nothing (null) and 'bob'", ("learns",)),
         (
             {"parties": ("bob", "alice")},
-            "differ in parties; use the same consortium file and the same --with: ",
+            "differ in parties; use the same consortium file and the same others: ",
+            ("consortium", "others"),
         ),
     ],
 )
 def test_parties_with_other_settings_part_before_anything_is_sent(
-    options: Any, said: str, wire: Wire
+    options: Any, said: str, parameters: tuple[str, ...], wire: Wire
 ) -> None:
     same: dict[str, Any] = {
         "parties": ("alice", "bob"),
@@ -1001,14 +1009,14 @@ def test_parties_with_other_settings_part_before_anything_is_sent(
         "column": "id",
         "spelling": Spelling(),
     }
-    errors: list[str] = []
+    errors: list[ChannelError] = []
 
     def program(me: str, terms: Terms) -> Any:
         async def run(links: Mapping[str, Link]) -> None:
             try:
                 await agree(links, me, terms, 1)
             except ChannelError as error:
-                errors.append(str(error))
+                errors.append(error)
                 raise
 
         return run
@@ -1019,7 +1027,9 @@ def test_parties_with_other_settings_part_before_anything_is_sent(
     }
     with pytest.raises(ChannelError):
         asyncio.run(converse(both, purpose="psi"))
-    assert any(said in error for error in errors if error.startswith("alice and bob"))
+    (error,) = [error for error in errors if str(error).startswith("alice and bob")]
+    assert said in str(error)
+    assert error.parameters == parameters
     assert not wire.messages
 
 
