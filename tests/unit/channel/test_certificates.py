@@ -24,9 +24,9 @@ from tacit.channel.certificates import (
     create_request,
     describe,
     issue,
-    read_certificate,
 )
 from tacit.channel.party_names import check_consortium_name, check_party_name
+from tacit.channel.x509_files import read_certificate
 from tacit.core.errors import DataError, MissingDependencyError
 
 LONG_AGO = datetime.now(UTC) - timedelta(days=1000)
