@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.channel.consortium import Address, Consortium
-from tacit.channel.endpoint import Endpoint, Timing
+from tacit.channel.endpoint import Endpoint
 from tacit.channel.event_loop import complete
 from tacit.channel.link import Link
 from tacit.channel.loopback import converse
 from tacit.channel.meeting import meet
+from tacit.channel.timing import Timing
 from tacit.channel.tls import TlsCarrier
 from tacit.core.errors import DataError, StudyError
 from tacit.core.events import Advanced, Event, OnEvent, ignore, tell
