@@ -30,17 +30,14 @@ TABLES = {"alice": ALICE, "bob": BOB}
 
 
 def test_tables_of_one_process_are_compared() -> None:
-    found = tacit.psi(TABLES, "nin", threads=1)
-    alice, bob = found["alice"], found["bob"]
+    results = tacit.psi(TABLES, "nin", threads=1)
+    alice = results["alice"]
+    bob = results["bob"]
     assert isinstance(alice, tacit.Intersection)
-    assert (alice.party, alice.size, alice.total, alice.missing, alice.repeated) == (
-        "alice",
-        2,
-        5,
-        1,
-        1,
-    )
-    assert (bob.party, bob.size, bob.total, bob.missing, bob.repeated) == ("bob", 2, 3, 0, 0)
+    assert (alice.party, alice.size) == ("alice", 2)
+    assert (alice.total, alice.missing, alice.repeated) == (5, 1, 1)
+    assert (bob.party, bob.size) == ("bob", 2)
+    assert (bob.total, bob.missing, bob.repeated) == (3, 0, 0)
     assert dict(alice.sizes) == {"alice": 3, "bob": 3}
     joined = list(zip(alice.of(ALICE)["age"], bob.of(BOB)["income"], strict=True))
     assert sorted(joined) == [(1, 30), (3, 10)]
@@ -53,17 +50,17 @@ def test_tables_of_one_process_are_compared() -> None:
 
 def test_the_same_people_are_found_every_time() -> None:
     for _ in range(3):
-        found = tacit.psi(TABLES, "nin", threads=2)
-        assert set(found["alice"].rows.tolist()) == {0, 2}
-        assert set(found["bob"].rows.tolist()) == {2, 0}
+        results = tacit.psi(TABLES, "nin", threads=2)
+        assert set(results["alice"].rows.tolist()) == {0, 2}
+        assert set(results["bob"].rows.tolist()) == {2, 0}
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_threads_change_nothing_but_the_time(threads: int) -> None:
     people = [str(k) for k in range(10)]
-    found = tacit.psi({"alice": people, "bob": people[::-1]}, "id", threads=threads)
-    assert (found["alice"].rows + found["bob"].rows == 9).all()
-    assert sorted(found["alice"].rows) == list(range(10))
+    results = tacit.psi({"alice": people, "bob": people[::-1]}, "id", threads=threads)
+    assert (results["alice"].rows + results["bob"].rows == 9).all()
+    assert sorted(results["alice"].rows) == list(range(10))
 
 
 def test_files_are_read_as_they_are_written(tmp_path: Path) -> None:
@@ -73,31 +70,32 @@ def test_files_are_read_as_they_are_written(tmp_path: Path) -> None:
     ALICE.to_parquet(tmp_path / "a.parquet")
     for name in ("a.csv", "a.tsv", "semicolon.csv", "a.parquet"):
         for file in (tmp_path / name, str(tmp_path / name)):
-            found = tacit.psi({"alice": file, "bob": BOB}, "nin", threads=1)
-            assert sorted(found["alice"].rows) == [0, 2], name
-            assert (found["alice"].missing, found["alice"].repeated) == (1, 1)
+            results = tacit.psi({"alice": file, "bob": BOB}, "nin", threads=1)
+            assert sorted(results["alice"].rows) == [0, 2], name
+            assert (results["alice"].missing, results["alice"].repeated) == (1, 1)
 
 
 def test_several_columns_identify_together() -> None:
-    one = pd.DataFrame({"name": ["Ana", "Ana", "Bo"], "born": ["1990", "1991", "1990"]})
-    other = pd.DataFrame({"born": [1991, 1990], "name": ["ANA", "bo"]})
-    found = tacit.psi({"a": one, "b": other}, ["name", "born"])
-    assert sorted(zip(found["a"].rows, found["b"].rows, strict=True)) == [(1, 0), (2, 1)]
-    assert tacit.psi({"a": one, "b": other}, ["born"])["a"].size == 2
+    table_a = pd.DataFrame({"name": ["Ana", "Ana", "Bo"], "born": ["1990", "1991", "1990"]})
+    table_b = pd.DataFrame({"born": [1991, 1990], "name": ["ANA", "bo"]})
+    tables = {"a": table_a, "b": table_b}
+    results = tacit.psi(tables, ["name", "born"])
+    assert sorted(zip(results["a"].rows, results["b"].rows, strict=True)) == [(1, 0), (2, 1)]
+    assert tacit.psi(tables, ["born"])["a"].size == 2
 
 
 def test_lists_and_series_go_by_the_name_of_the_key() -> None:
-    found = tacit.psi(
+    results = tacit.psi(
         {"a": ["x", "y"], "b": pd.Series(["y"], index=[7]), "c": np.array(["y", "z"])}, "id"
     )
-    assert [own.rows.tolist() for own in found.values()] == [[1], [0], [0]]
+    assert [result.rows.tolist() for result in results.values()] == [[1], [0], [0]]
 
 
 def test_rows_are_those_of_the_table_and_not_of_the_identifiers_in_it() -> None:
     table = pd.DataFrame({"nin": [None, "x", "x", "9c"], "age": [1, 2, 3, 4]}, index=[3, 2, 1, 0])
-    found = tacit.psi({"alice": table, "bob": BOB}, "nin")["alice"]
-    assert sorted(found.rows) == [1, 3]
-    assert sorted(found.of(table)["age"]) == [2, 4]
+    alice = tacit.psi({"alice": table, "bob": BOB}, "nin")["alice"]
+    assert sorted(alice.rows) == [1, 3]
+    assert sorted(alice.of(table)["age"]) == [2, 4]
 
 
 def test_zeros_that_lead_in_a_file_are_kept(tmp_path: Path) -> None:
@@ -106,17 +104,17 @@ def test_zeros_that_lead_in_a_file_are_kept(tmp_path: Path) -> None:
 
 
 def test_bytes_are_counted_in_each_direction() -> None:
-    found = tacit.psi({"alice": ["x"], "bob": [str(k) for k in range(100)]}, "id", learns="alice")
-    assert found["alice"].sent < 100 * 32 < found["alice"].received
-    assert found["bob"].received < 100 * 32 < found["bob"].sent
+    results = tacit.psi({"alice": ["x"], "bob": [str(k) for k in range(100)]}, "id", learns="alice")
+    assert results["alice"].sent < 100 * 32 < results["alice"].received
+    assert results["bob"].received < 100 * 32 < results["bob"].sent
 
 
 def test_rows_are_taken_from_the_table_that_was_compared_and_no_other() -> None:
-    found = tacit.psi({"alice": ALICE.set_index("age", drop=False), "bob": BOB}, "nin")["alice"]
-    assert sorted(found.of(ALICE)["nin"]) == ["007", "9C"]
-    assert found.of(ALICE["nin"]).tolist() == found.of(ALICE)["nin"].tolist()
+    alice = tacit.psi({"alice": ALICE.set_index("age", drop=False), "bob": BOB}, "nin")["alice"]
+    assert sorted(alice.of(ALICE)["nin"]) == ["007", "9C"]
+    assert alice.of(ALICE["nin"]).tolist() == alice.of(ALICE)["nin"].tolist()
     with pytest.raises(DataError, match=r"^the table has 4 rows, and the one that was compared 5$"):
-        found.of(ALICE[:4])
+        alice.of(ALICE[:4])
     unlearnt = tacit.psi(TABLES, "nin", learns="bob")["alice"]
     assert (unlearnt.size, unlearnt.rows) == (None, None)
     with pytest.raises(StudyError, match=r"^alice has not learnt which of its rows the other"):
@@ -125,9 +123,9 @@ def test_rows_are_taken_from_the_table_that_was_compared_and_no_other() -> None:
 
 def test_spelling_is_a_setting() -> None:
     for spelling in ({"case": "keep"}, Spelling(case="keep")):
-        found = tacit.psi(TABLES, "nin", spelling=spelling)
-        assert (found["alice"].size, found["alice"].repeated) == (2, 0)
-        assert sorted(found["alice"].rows) == [0, 3]
+        results = tacit.psi(TABLES, "nin", spelling=spelling)
+        assert (results["alice"].size, results["alice"].repeated) == (2, 0)
+        assert sorted(results["alice"].rows) == [0, 3]
 
 
 def test_it_works_in_a_notebook_whose_loop_is_running() -> None:
@@ -245,9 +243,7 @@ def test_a_peer_may_bring_no_more_in_all_attempts_together() -> None:
         Budget(10).spend("alice", "bob", 11)
 
 
-@pytest.mark.parametrize(
-    "attempt", range(20)
-)  # each interrupt comes at another moment of the start
+@pytest.mark.parametrize("attempt", range(20))  # interrupts come at different moments of the start
 def test_an_interrupt_in_a_notebook_stops_the_work_in_order(attempt: int) -> None:
     ended: list[str] = []
 
