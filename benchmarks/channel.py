@@ -57,7 +57,7 @@ async def timed(
 def tacit_side(me: str, port: int, folder: Path) -> Figures:
     peer, here = {"alice": "bob", "bob": "alice"}[me], Address("127.0.0.1", port)
     files = [folder / name for name in ("ca.pem", f"{me}.pem", f"{me}.key")]
-    network = TlsCarrier(
+    carrier = TlsCarrier(
         *files,
         listen=here if me == "alice" else None,
         connect={"alice": here} if me == "bob" else {},
@@ -71,7 +71,7 @@ def tacit_side(me: str, port: int, folder: Path) -> Figures:
             await link.send("m", (await link.receive("m"))[:4])
         return 0.0, 0.0
 
-    return asyncio.run(Endpoint(me, [peer], network, purpose="benchmark").run(program))
+    return asyncio.run(Endpoint(me, [peer], carrier, purpose="benchmark").run(program))
 
 
 def grpc_side(me: str, port: int, folder: Path) -> Figures:
