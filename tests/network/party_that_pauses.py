@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from typing import Any
 
@@ -29,6 +30,8 @@ async def pausing(self: Party, *inputs: Any) -> bytes:
 
 
 if __name__ == "__main__":
+    # A process that was started in the background ignores interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     transfer.BATCH = 64
     if "TACIT_TEST_PAUSE_AFTER" in os.environ:
         Party._spread = pausing  # type: ignore[method-assign]

@@ -148,13 +148,13 @@ class Endpoint:
             return
         has_begun = any(peer_link.process for peer_link in self.links.values())
         if anew or has_begun:
-            self._count_restart(link.peer, "anew" if anew else "over")
+            self._note_restart(link.peer, "anew" if anew else "over")
         self.epoch = epoch
         for peer_link in self.links.values():
             peer_link.reset(RestartError(f"{link.peer} has started anew"))
         self._restart.set()
 
-    def _count_restart(self, peer: str, manner: str) -> None:
+    def _note_restart(self, peer: str, manner: str) -> None:
         text = f"{peer} has started {manner}; starting over with it"
         self.conversation.tell(Warned(text))
         self._restarts += 1

@@ -89,19 +89,20 @@ async def send_set(party: Party, link: Link) -> None:
 
 async def answer(party: Party, link: Link) -> Tags:
     """Tags the peer's set and returns the tags to the peer, if it may learn from them."""
-    deal, peer = party.deal, link.peer
-    tags_in_order = deal.learns(peer) and deal.reveal == "rows"
-    tags_sorted = deal.learns(peer) and deal.reveal == "size"  # their order would tell which
+    deal = party.deal
+    peer = link.peer
+    may_learn_rows = deal.learns(peer) and deal.reveal == "rows"
+    may_learn_size = deal.learns(peer) and deal.reveal == "size"
     batches_of_tags = []
     async for batch in party.received(link, peer, last=True):
         batches_of_tags.append(batch)
-        if tags_in_order:
+        if may_learn_rows:
             await link.send("tags", batch)
     tags = as_tags(batches_of_tags, deal.tag_length)
     # Among sorted tags, one that comes twice or thrice would tell which element it is of.
     if not await asyncio.to_thread(distinct, tags):
         raise ChannelError(f"{peer} sent an element twice; its set has to be one")
-    if tags_sorted:
+    if may_learn_size:  # the order in which the elements came would tell which
         await send_tags(link, "tags", await asyncio.to_thread(sorted_tags, tags))
     return tags
 

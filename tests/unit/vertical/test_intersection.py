@@ -5,6 +5,7 @@ import inspect
 import re
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_overloads
 
@@ -243,8 +244,18 @@ def test_a_peer_may_bring_no_more_in_all_attempts_together() -> None:
         Budget(10).spend("alice", "bob", 11)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Python's own handler: a process that was started in the background ignores interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("attempt", range(20))  # interrupts come at different moments of the start
-def test_an_interrupt_in_a_notebook_stops_the_work_in_order(attempt: int) -> None:
+def test_an_interrupt_in_a_notebook_stops_the_work_in_order(
+    attempt: int, interruptible: None
+) -> None:
     ended: list[str] = []
 
     async def work() -> None:
