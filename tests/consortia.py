@@ -1,4 +1,7 @@
-"""A consortium with certificates of every sort, made once per session: alice, bob and carol belong to it."""
+"""A consortium with certificates of every sort, made once per session.
+
+alice, bob and carol belong to it.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from tacit.channel.tls import TlsCarrier
 
 LOOPBACK = Address("127.0.0.1", 0)
 PARTIES = ("alice", "bob", "carol")
+Change = Callable[[ssl.SSLContext], None]
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Identity:
     certificate: Path
     key: Path
 
-    def network(
+    def carrier(
         self, *, listen: Address | None = None, connect: Mapping[str, Address] | None = None
     ) -> TlsCarrier:
         return TlsCarrier(self.ca, self.certificate, self.key, listen=listen, connect=connect or {})
@@ -36,7 +40,11 @@ class Identity:
 
 @cache
 def folder() -> Path:
-    """`good` holds the consortium, `other` another authority's, `expired` and `early` certificates out of date."""
+    """The folders of four consortia.
+
+    `good` holds the consortium, `other` another authority's, `expired` and `early` certificates
+    that are out of date.
+    """
     root = Path(tempfile.mkdtemp(prefix="tacit-consortia-"))
     atexit.register(shutil.rmtree, root, ignore_errors=True)
     for name in ("good", "other", "expired", "early"):
@@ -46,7 +54,8 @@ def folder() -> Path:
     for name in ("expired", "early"):
         for file in ("ca.pem", "ca.key"):
             shutil.copy(root / "good" / file, root / name / file)
-    now, year = datetime.now(UTC), timedelta(days=365)
+    now = datetime.now(UTC)
+    year = timedelta(days=365)
     for party in PARTIES:
         certificates.issue(root / "good", party)
         certificates.issue(root / "other", party)
@@ -68,10 +77,11 @@ def identity(party: str, of: str = "good") -> Identity:
     )
 
 
-def client_context(
-    shown: Identity | None, change: Callable[[ssl.SSLContext], None] = lambda _: None
-) -> ssl.SSLContext:
-    """A dialler's TLS that is not ours: it may show no certificate, and trusts the consortium's authority."""
+def client_context(shown: Identity | None, change: Change = lambda _: None) -> ssl.SSLContext:
+    """A dialler's TLS that is not ours.
+
+    It may show no certificate, and trusts the consortium's authority.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(folder() / "good" / "ca.pem")
     if shown is not None:
@@ -80,9 +90,7 @@ def client_context(
     return context
 
 
-def server_context(
-    shown: Identity, change: Callable[[ssl.SSLContext], None] = lambda _: None
-) -> ssl.SSLContext:
+def server_context(shown: Identity, change: Change = lambda _: None) -> ssl.SSLContext:
     """A listener's TLS that is not ours: it asks nobody for a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(shown.certificate, shown.key)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+GLANCE = 0.001  # seconds between two looks whether something has happened
 gc.freeze()  # what was imported stays; each test collects its own only
 
 
-def run(work: Coroutine[Any, Any, T], limit: float = 30.0) -> T:
-    """Its result. It has to end in time, leave no task behind, and no exception that nobody has seen."""
+def run(work: Coroutine[Any, Any, T], limit: float = 120.0) -> T:
+    """Its result. It leaves no task behind, and no exception that nobody has seen.
+
+    The limit is for work that would hang for ever; no test should depend on it otherwise.
+    """
     unseen: list[Any] = []
 
     async def main() -> T:
@@ -33,3 +37,16 @@ def run(work: Coroutine[Any, Any, T], limit: float = 30.0) -> T:
     finally:
         gc.collect()
         assert not unseen, unseen
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Waits for something to happen, however long that takes; `run` ends what hangs."""
+    while not condition():
+        await asyncio.sleep(GLANCE)
+
+
+async def stopped(task: asyncio.Task[Any]) -> BaseException | None:
+    """Stops a task and waits for its end; what it ended with, if that was an error."""
+    task.cancel()
+    (outcome,) = await asyncio.gather(task, return_exceptions=True)
+    return outcome if isinstance(outcome, BaseException) else None

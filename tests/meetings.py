@@ -4,46 +4,56 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from consortia import LOOPBACK, Identity, identity
+from loops import until
 
 from tacit.channel import endpoint as endpoints
 from tacit.channel.consortium import Address
-from tacit.channel.endpoint import Endpoint, Timing
+from tacit.channel.endpoint import Endpoint
 from tacit.channel.link import Link
+from tacit.channel.timing import Timing
 from tacit.channel.tls import TlsCarrier
 from tacit.core.events import Event, Warned
 
 Links = Mapping[str, Link]
-QUICK = Timing(beat=0.05, silence=2, away=20, answer=40, greeting=5)
+# Signs of life are frequent; nothing else depends on how fast this machine is.
+PATIENT = Timing(beat=0.05, silence=60, away=60, answer=60, greeting=60)
 
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("SHORTEST", 0.01), ("LONGEST", 0.05), ("FAREWELL", 0.3)):
-        monkeypatch.setattr(endpoints, name, seconds)
+    """Pauses between tries to connect, and the wait for a farewell, are short."""
+    monkeypatch.setattr(endpoints, "SHORTEST", 0.01)
+    monkeypatch.setattr(endpoints, "LONGEST", 0.05)
+    monkeypatch.setattr(endpoints, "FAREWELL", 0.3)
 
 
 @dataclass
 class Party:
-    network: TlsCarrier
+    """One side of a conversation, and what it was told."""
+
+    carrier: TlsCarrier
     endpoint: Endpoint
-    told: list[Event]
+    events: list[Event]
 
     @property
     def warnings(self) -> list[str]:
-        return [anonymous(event.text) for event in self.told if isinstance(event, Warned)]
+        return [anonymous(event.text) for event in self.events if isinstance(event, Warned)]
 
     async def address(self) -> Address:
         """Where it listens, as soon as it does."""
-        while self.network.socket is None:
-            await asyncio.sleep(0.001)
-        assert self.network.address is not None
-        return self.network.address
+        await until(lambda: self.carrier.socket is not None)
+        assert self.carrier.address is not None
+        return self.carrier.address
+
+    def lose_patience(self, away: float) -> None:
+        """From now on, it gives up a peer that is away for longer than this."""
+        self.endpoint.presence.timing = replace(self.endpoint.timing, away=away)
 
 
 def anonymous(text: str) -> str:
@@ -55,25 +65,28 @@ def listener(
     me: str,
     *peers: str,
     shown: Identity | None = None,
-    timing: Timing = QUICK,
+    timing: Timing = PATIENT,
     at: Address = LOOPBACK,
 ) -> Party:
-    return _party(me, peers, (shown or identity(me)).network(listen=at), timing)
+    carrier = (shown or identity(me)).carrier(listen=at)
+    return _party(me, peers, carrier, timing)
 
 
 def dialler(
-    me: str, peers: Mapping[str, Address], *, shown: Identity | None = None, timing: Timing = QUICK
+    me: str,
+    peers: Mapping[str, Address],
+    *,
+    shown: Identity | None = None,
+    timing: Timing = PATIENT,
 ) -> Party:
-    return _party(me, tuple(peers), (shown or identity(me)).network(connect=peers), timing)
+    carrier = (shown or identity(me)).carrier(connect=peers)
+    return _party(me, tuple(peers), carrier, timing)
 
 
-def _party(me: str, peers: tuple[str, ...], network: TlsCarrier, timing: Timing) -> Party:
-    told: list[Event] = []
-    return Party(
-        network,
-        Endpoint(me, peers, network, purpose="test", timing=timing, on_event=told.append),
-        told,
-    )
+def _party(me: str, peers: tuple[str, ...], carrier: TlsCarrier, timing: Timing) -> Party:
+    events: list[Event] = []
+    endpoint = Endpoint(me, peers, carrier, purpose="test", timing=timing, on_event=events.append)
+    return Party(carrier, endpoint, events)
 
 
 def exchange(count: int = 5, size: int = 100) -> Callable[[Links], Awaitable[bool]]:
@@ -92,18 +105,48 @@ def exchange(count: int = 5, size: int = 100) -> Callable[[Links], Awaitable[boo
         async def receive() -> list[bytes]:
             return [await link.receive("x") for _ in range(count)]
 
-        _, came = await asyncio.gather(send(), receive())
-        return came == [message(link.peer, number) for number in range(count)]
+        _, messages = await asyncio.gather(send(), receive())
+        return messages == [message(link.peer, number) for number in range(count)]
 
     return program
 
 
-class Proxy:
-    """Between two sides: `broken` cuts all connections now, `silent` keeps them and passes nothing on."""
+@dataclass
+class Line:
+    """A connection through a proxy; `left` is how many bytes may still pass, None for any."""
 
-    def __init__(self, target: Address) -> None:
-        self.target, self.silent, self.count = target, False, 0
-        self._writers: list[asyncio.StreamWriter] = []
+    near: asyncio.StreamWriter
+    far: asyncio.StreamWriter
+    left: int | None
+
+    def allowed(self, data: bytes) -> bytes:
+        """As much of these bytes as may still pass."""
+        if self.left is None:
+            return data
+        data = data[: self.left]
+        self.left -= len(data)
+        return data
+
+    def cut(self) -> None:
+        self.near.transport.abort()
+        self.far.transport.abort()
+
+
+class Proxy:
+    """Between two sides. Lines are used up after so many bytes, the first after `budgets[0]`.
+
+    A line that is used up breaks or, if the proxy is `silent`, stays and passes nothing on. Lines
+    beyond the budgets hold.
+    """
+
+    def __init__(
+        self, target: Address, budgets: Sequence[int] = (), *, silent: bool = False
+    ) -> None:
+        self.target = target
+        self.budgets = list(budgets)
+        self.silent = silent
+        self.used_up = 0  # lines
+        self._lines: list[Line] = []
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Proxy:
@@ -113,34 +156,41 @@ class Proxy:
 
     async def __aexit__(self, *_: object) -> None:
         self.server.close()
-        while any(
-            not task.done() for task in self._tasks
-        ):  # cancelled ones would be reported by asyncio's server
-            self.cut()
+        # Tasks are not cancelled, since asyncio's server would report that.
+        while any(not task.done() for task in self._tasks):
+            for line in self._lines:
+                line.cut()
             await asyncio.sleep(0.01)
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def cut(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
-        self._writers.clear()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        self.count += 1
-        self._writers.append(writer)
+        budget = self.budgets.pop(0) if self.budgets else None
         with suppress(OSError):
-            there, onward = await asyncio.open_connection(self.target.host, self.target.port)
-            self._writers.append(onward)
-            await asyncio.gather(self._pass(reader, onward), self._pass(there, writer))
+            far_reader, far_writer = await asyncio.open_connection(
+                self.target.host, self.target.port
+            )
+            line = Line(writer, far_writer, budget)
+            self._lines.append(line)
+            await asyncio.gather(
+                self._pass(reader, far_writer, line), self._pass(far_reader, writer, line)
+            )
         writer.transport.abort()
 
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: Line
+    ) -> None:
         with suppress(OSError):
             while data := await reader.read(1 << 14):
-                if not self.silent:
-                    writer.write(data)
+                was_used_up = line.left == 0
+                allowed = line.allowed(data)
+                if allowed:
+                    writer.write(allowed)
                     await writer.drain()
+                if line.left == 0 and not was_used_up:
+                    self.used_up += 1
+                    if not self.silent:
+                        line.cut()
         writer.transport.abort()

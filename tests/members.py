@@ -1,4 +1,7 @@
-"""The members of a family with each of their settings at its ends, found by the registry, also those added later."""
+"""The members of a family with each of their settings at its ends.
+
+The registry finds them, also those that are added later.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +15,33 @@ from tacit.core.registry import Registered
 
 def members(family: type[Registered]) -> list[Any]:
     """Every member as it is by default, and with one setting changed at a time."""
-    found = []
+    variants = []
     for cls in family.known().values():
         default = cls.build(cls.name)
-        changed = [changed_in(default, key, value) for key, value in ends(cls)]
-        others = [member for member in changed if member not in (None, default)]
-        found += [default, *others]
-    return found
+        variants.append(default)
+        for key, value in ends(cls):
+            variant = changed_in(default, key, value)
+            if variant not in (None, default):
+                variants.append(variant)
+    return variants
 
 
 def ends(cls: type[Registered]) -> list[tuple[str, Any]]:
     """Settings whose values can be listed, and shares from 0 to 1."""
     pairs = []
-    for key, kind in field_types(cls).items():
-        values = (
-            get_args(kind)
-            if get_origin(kind) is Literal
-            else {bool: (True, False), float: (0.0, 1.0)}.get(kind, ())
-        )
-        pairs += [(key, value) for value in values]
+    for key, annotation in field_types(cls).items():
+        pairs += [(key, value) for value in _values(annotation)]
     return pairs
+
+
+def _values(annotation: Any) -> tuple[Any, ...]:
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    if annotation is bool:
+        return (True, False)
+    if annotation is float:
+        return (0.0, 1.0)
+    return ()
 
 
 def changed_in(default: Any, key: str, value: Any) -> Any:

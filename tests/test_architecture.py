@@ -97,7 +97,7 @@ def test_a_word_names_one_class() -> None:
 @pytest.mark.parametrize(
     ("package", "homes"),
     [
-        ("cryptography", ["channel/certificates.py"]),
+        ("cryptography", ["channel/x509_files.py"]),
         ("pooch", ["data/download.py"]),
         ("pickle", ["data/readers.py"]),
         ("gmpy2", ["vertical/groups/gmp.py"]),

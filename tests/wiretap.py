@@ -1,13 +1,14 @@
 """Listens on the wire between two parties, and searches what left them for what must not.
 
-A `Tap` stands between a dialler and a listener and records every byte. `decrypt` opens the recording with the secrets
-that a side wrote to a key log; it is RFC 8446 and nothing of ours. `leaks` searches for canaries, values planted in a
-party's data, in every spelling in which they could plausibly leave: `spellings`.
+A `Tap` stands between a dialler and a listener and records every byte. `decrypt` opens the
+recording with the secrets that a side wrote to a key log; it is RFC 8446 and nothing of ours.
+`leaks` searches for canaries, values planted in a party's data, in every spelling in which they
+could plausibly leave: `spellings`.
 
     with Tap(port) as tap:
-        ...                                     # the dialler connects to tap.port
-    opened = decrypt(tap.captures[0], keylog)   # {"dialler": bytes that it sent, "listener": bytes that it sent}
-    assert not leaks(opened, {"identifier": "Ana Muñoz"})
+        ...  # the dialler connects to tap.port
+    sent = decrypt(tap.captures[0], keylog)  # by each side: {"dialler": ..., "listener": ...}
+    assert not leaks(sent, {"identifier": "Ana Muñoz"})
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Capture:
 
 
 class Tap:
-    """A TCP proxy on this machine, in threads of its own; `captures` has an entry per connection."""
+    """A TCP proxy on this machine, in its own threads; `captures` has an entry per connection."""
 
     def __init__(self, target: int) -> None:
         self.target = target
@@ -70,23 +71,25 @@ class Tap:
             thread.join(10)
 
     def _start(self, work: Any, *inputs: Any) -> None:
-        self._threads.append(threading.Thread(target=work, args=inputs, daemon=True))
-        self._threads[-1].start()
+        thread = threading.Thread(target=work, args=inputs, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
-                here, _ = self._server.accept()
-                self._sockets.append(here)
+                near, _ = self._server.accept()
+                self._sockets.append(near)
                 try:
-                    there = socket.create_connection(("127.0.0.1", self.target))
+                    far = socket.create_connection(("127.0.0.1", self.target))
                 except OSError:
-                    here.close()
+                    near.close()
                     continue
-                self._sockets.append(there)
-                self.captures.append(Capture())
-                self._start(self._pass, here, there, self.captures[-1].dialler)
-                self._start(self._pass, there, here, self.captures[-1].listener)
+                self._sockets.append(far)
+                capture = Capture()
+                self.captures.append(capture)
+                self._start(self._pass, near, far, capture.dialler)
+                self._start(self._pass, far, near, capture.listener)
 
     @staticmethod
     def _pass(source: socket.socket, target: socket.socket, record: bytearray) -> None:
@@ -100,21 +103,34 @@ class Tap:
 
 # opening: RFC 8446
 
-CLIENT_HELLO, SERVER_HELLO, CERTIFICATE, CERTIFICATE_REQUEST, CERTIFICATE_VERIFY, FINISHED, KEY_UPDATE = (
-    1, 2, 11, 13, 15, 20, 24
-)  # fmt: skip
-HANDSHAKE, APPLICATION, CHANGE_CIPHER_SPEC = 22, 23, 20
-SUPPORTED_VERSIONS, TLS_1_3 = 43, 0x0304
-SUITES: dict[int, tuple[Any, int, Any]] = {
+# types of handshake messages
+CLIENT_HELLO = 1
+SERVER_HELLO = 2
+CERTIFICATE = 11
+CERTIFICATE_REQUEST = 13
+CERTIFICATE_VERIFY = 15
+FINISHED = 20
+KEY_UPDATE = 24
+# types of records
+HANDSHAKE = 22
+APPLICATION = 23
+
+SUPPORTED_VERSIONS = 43  # an extension
+TLS_1_3 = 0x0304
+RECORD_HEADER = 5  # bytes
+MESSAGE_HEADER = 4  # bytes
+Suite = tuple[Any, int, Any]  # the cipher, the length of its key in bytes, the hash
+SUITES: dict[int, Suite] = {
     0x1301: (AESGCM, 16, hashes.SHA256()),
     0x1302: (AESGCM, 32, hashes.SHA384()),
     0x1303: (ChaCha20Poly1305, 32, hashes.SHA256()),
 }
+SECRETS = {"dialler": "CLIENT", "listener": "SERVER"}  # how a key log names the sides
 
 
 @dataclass
 class Opened:
-    """One side's messages of the handshake, as (type, content), and the application data that it sent."""
+    """One side's handshake messages, as (type, content), and the application data that it sent."""
 
     handshake: list[tuple[int, bytes]] = field(default_factory=list)
     application: bytes = b""
@@ -126,26 +142,27 @@ def decrypt(capture: Capture, keylog: str) -> dict[str, bytes]:
 
 
 def open_capture(capture: Capture, keylog: str) -> dict[str, Opened]:
-    """Everything, with a key log as SSLKEYLOGFILE has it. A record that cannot be decrypted is an error."""
-    hellos = {side: _first_messages(raw) for side, raw in capture.sides().items()}
-    client, server = hellos["dialler"][0], hellos["listener"][-1]
-    assert (client[0], server[0]) == (CLIENT_HELLO, SERVER_HELLO)
-    secrets = _secrets(keylog, client[1][2:34])
-    suite = SUITES[int.from_bytes(_after_session(server[1])[:2], "big")]
-    names = {"dialler": "CLIENT", "listener": "SERVER"}
-    return {
-        side: _open(
-            raw,
-            suite,
-            secrets[f"{names[side]}_HANDSHAKE_TRAFFIC_SECRET"],
-            secrets[f"{names[side]}_TRAFFIC_SECRET_0"],
-        )
-        for side, raw in capture.sides().items()
-    }
+    """Everything that each side sent, with a key log as SSLKEYLOGFILE has it.
+
+    A record that cannot be decrypted is an error.
+    """
+    sides = capture.sides()
+    client_kind, client_hello = _first_messages(sides["dialler"])[0]
+    server_kind, server_hello = _first_messages(sides["listener"])[-1]
+    assert (client_kind, server_kind) == (CLIENT_HELLO, SERVER_HELLO)
+    secrets = _secrets(keylog, client_hello[2:34])
+    suite_number = int.from_bytes(_after_session(server_hello)[:2], "big")
+    suite = SUITES[suite_number]
+    opened = {}
+    for side, raw in sides.items():
+        handshake_secret = secrets[f"{SECRETS[side]}_HANDSHAKE_TRAFFIC_SECRET"]
+        traffic_secret = secrets[f"{SECRETS[side]}_TRAFFIC_SECRET_0"]
+        opened[side] = _open(raw, suite, handshake_secret, traffic_secret)
+    return opened
 
 
 def versions(message: tuple[int, bytes]) -> list[int]:
-    """The TLS versions that a ClientHello offers, or the one that a ServerHello selects, by supported_versions."""
+    """The TLS versions that a ClientHello offers, or the one that a ServerHello selects."""
     kind, body = message
     rest = _after_session(body)
     if kind == CLIENT_HELLO:
@@ -156,7 +173,8 @@ def versions(message: tuple[int, bytes]) -> list[int]:
     rest = rest[2:]  # length of the extensions
     while rest:
         number, length = struct.unpack("!HH", rest[:4])
-        content, rest = rest[4 : 4 + length], rest[4 + length :]
+        content = rest[4 : 4 + length]
+        rest = rest[4 + length :]
         if number == SUPPORTED_VERSIONS:
             listed = content[1:] if kind == CLIENT_HELLO else content
             return [version for (version,) in struct.iter_unpack("!H", listed)]
@@ -165,39 +183,44 @@ def versions(message: tuple[int, bytes]) -> list[int]:
 
 def certificates(body: bytes) -> list[bytes]:
     """The certificates, in DER, of a Certificate message."""
-    found, rest = [], body[1 + body[0] + 3 :]
+    chain = []
+    rest = body[1 + body[0] + 3 :]
     while rest:
         length = int.from_bytes(rest[:3], "big")
-        found.append(rest[3 : 3 + length])
+        chain.append(rest[3 : 3 + length])
         rest = rest[3 + length :]
-        rest = rest[2 + int.from_bytes(rest[:2], "big") :]
-    return found
+        extensions = int.from_bytes(rest[:2], "big")
+        rest = rest[2 + extensions :]
+    return chain
 
 
 def _records(raw: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     """Type, header and payload; one that the connection's end has cut is left out."""
-    while len(raw) >= 5:
-        length = int.from_bytes(raw[3:5], "big")
-        if len(raw) < 5 + length:
+    while len(raw) >= RECORD_HEADER:
+        end = RECORD_HEADER + int.from_bytes(raw[3:5], "big")
+        if len(raw) < end:
             return
-        yield raw[0], raw[:5], raw[5 : 5 + length]
-        raw = raw[5 + length :]
+        yield raw[0], raw[:RECORD_HEADER], raw[RECORD_HEADER:end]
+        raw = raw[end:]
 
 
 def _messages(raw: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
     """Whole messages of a handshake, and what is left."""
-    found = []
-    while len(raw) >= 4 and len(raw) >= 4 + (length := int.from_bytes(raw[1:4], "big")):
-        found.append((raw[0], raw[4 : 4 + length]))
-        raw = raw[4 + length :]
-    return found, raw
+    messages = []
+    while len(raw) >= MESSAGE_HEADER:
+        end = MESSAGE_HEADER + int.from_bytes(raw[1:4], "big")
+        if len(raw) < end:
+            break
+        messages.append((raw[0], raw[MESSAGE_HEADER:end]))
+        raw = raw[end:]
+    return messages, raw
 
 
 def _first_messages(raw: bytes) -> list[tuple[int, bytes]]:
     """Those in the clear."""
-    return _messages(b"".join(payload for kind, _, payload in _records(raw) if kind == HANDSHAKE))[
-        0
-    ]
+    payloads = [payload for kind, _, payload in _records(raw) if kind == HANDSHAKE]
+    messages, _ = _messages(b"".join(payloads))
+    return messages
 
 
 def _after_session(hello: bytes) -> bytes:
@@ -205,8 +228,8 @@ def _after_session(hello: bytes) -> bytes:
 
 
 def _secrets(keylog: str, random: bytes) -> dict[str, bytes]:
-    found = re.findall(rf"^(\w+) {random.hex()} ([0-9a-f]+)$", keylog, re.MULTILINE | re.IGNORECASE)
-    return {label: bytes.fromhex(secret) for label, secret in found}
+    pattern = re.compile(rf"^(\w+) {random.hex()} ([0-9a-f]+)$", re.MULTILINE | re.IGNORECASE)
+    return {label: bytes.fromhex(secret) for label, secret in pattern.findall(keylog)}
 
 
 def _expand(secret: bytes, label: bytes, length: int, algorithm: Any) -> bytes:
@@ -216,47 +239,51 @@ def _expand(secret: bytes, label: bytes, length: int, algorithm: Any) -> bytes:
 
 
 class _Keys:
-    def __init__(self, secret: bytes, suite: tuple[Any, int, Any]) -> None:
-        self.secret, self.suite, self.number = secret, suite, 0
+    def __init__(self, secret: bytes, suite: Suite) -> None:
+        self.secret = secret
+        self.suite = suite
+        self.number = 0  # of the next record
         cipher, length, algorithm = suite
         self.cipher = cipher(_expand(secret, b"key", length, algorithm))
         self.iv = _expand(secret, b"iv", 12, algorithm)
 
     def open(self, header: bytes, payload: bytes) -> tuple[int, bytes]:
-        nonce = bytes(a ^ b for a, b in zip(self.iv, self.number.to_bytes(12, "big"), strict=True))
+        number = self.number.to_bytes(12, "big")
+        nonce = bytes(a ^ b for a, b in zip(self.iv, number, strict=True))
         self.number += 1
         inner = self.cipher.decrypt(nonce, payload, header).rstrip(b"\0")
         return inner[-1], inner[:-1]
 
     def next(self) -> _Keys:
-        algorithm = self.suite[2]
-        return _Keys(
-            _expand(self.secret, b"traffic upd", algorithm.digest_size, algorithm), self.suite
-        )
+        _, _, algorithm = self.suite
+        secret = _expand(self.secret, b"traffic upd", algorithm.digest_size, algorithm)
+        return _Keys(secret, self.suite)
 
 
-def _open(raw: bytes, suite: tuple[Any, int, Any], first: bytes, then: bytes) -> Opened:
-    keys, opened, pending = _Keys(first, suite), Opened(), b""
-    data = []
+def _open(raw: bytes, suite: Suite, handshake_secret: bytes, traffic_secret: bytes) -> Opened:
+    keys = _Keys(handshake_secret, suite)
+    opened = Opened()
+    pending = b""  # the beginning of a handshake message
     for kind, header, payload in _records(raw):
         if kind == APPLICATION:
             kind, payload = keys.open(header, payload)
         if kind == APPLICATION:
-            data.append(payload)
+            opened.application += payload
         elif kind == HANDSHAKE:
             messages, pending = _messages(pending + payload)
             opened.handshake += messages
-            if any(number == FINISHED for number, _ in messages):
-                keys = _Keys(then, suite)
-            elif any(number == KEY_UPDATE for number, _ in messages):
+            kinds = [message_kind for message_kind, _ in messages]
+            if FINISHED in kinds:
+                keys = _Keys(traffic_secret, suite)
+            elif KEY_UPDATE in kinds:
                 keys = keys.next()
-    opened.application = b"".join(data)
     return opened
 
 
 # searching
 
-SHORTEST = 6  # bytes that are looked for: shorter ones, such as a CRC-32 or a packed int32, turn up by chance
+# Bytes that are looked for: shorter ones, such as a CRC-32 or a packed int32, turn up by chance.
+SHORTEST = 6
 HASHES = (
     "md5",
     "sha1",
@@ -275,76 +302,82 @@ Canary = str | int | float | bytes
 def spellings(canary: Canary) -> dict[str, bytes]:
     """The bytes by which a value could be recognised: plain, encoded, and hashed without a key.
 
-    A hash with fewer than `SHORTEST` bytes, such as CRC-32, is left out: 4 bytes occur by chance once in 4 GB, and we
-    search for hundreds of spellings. So is a hash with an unknown salt, which no search can find.
+    A hash with fewer than `SHORTEST` bytes, such as CRC-32, is left out: 4 bytes occur by chance
+    once in 4 GB, and we search for hundreds of spellings. So is a hash with an unknown salt, which
+    no search can find.
     """
     plain = _plain(canary)
-    found = dict(plain)
+    binary = dict(plain)
     for label, content in plain.items():
         for name in HASHES:
-            found[f"{name} of {label}"] = hashlib.new(name, content).digest()
-    for label, content in list(found.items()):
-        found[f"{label}, hex"] = content.hex().encode()
-        found[f"{label}, HEX"] = content.hex().upper().encode()
-        found |= {f"{label}, {form}": coded for form, coded in _base64(content).items()}
-    return {label: content for label, content in found.items() if len(content) >= SHORTEST}
+            binary[f"{name} of {label}"] = hashlib.new(name, content).digest()
+    spelt = dict(binary)
+    for label, content in binary.items():
+        spelt[f"{label}, hex"] = content.hex().encode()
+        spelt[f"{label}, HEX"] = content.hex().upper().encode()
+        for form, coded in _base64(content).items():
+            spelt[f"{label}, {form}"] = coded
+    return {label: content for label, content in spelt.items() if len(content) >= SHORTEST}
 
 
 def _plain(canary: Canary) -> dict[str, bytes]:
     if isinstance(canary, bytes):
         return {"raw": canary, "raw, backwards": canary[::-1]}
-    found: dict[str, bytes] = {}
-    if isinstance(canary, int | float):
-        forms = (
-            ("<d", ">d", "<f", ">f")
-            if isinstance(canary, float)
-            else ("<q", ">q", "<i", ">i", "<d", ">d")
-        )
-        for form in forms:
-            with suppress(struct.error, OverflowError):
-                found[f"packed {form}"] = struct.pack(form, canary)
+    forms: tuple[str, ...] = ()
+    if isinstance(canary, float):
+        forms = ("<d", ">d", "<f", ">f")
+    elif isinstance(canary, int):
+        forms = ("<q", ">q", "<i", ">i", "<d", ">d")
+    plain: dict[str, bytes] = {}
+    for form in forms:
+        with suppress(struct.error, OverflowError):
+            plain[f"packed {form}"] = struct.pack(form, canary)
     for label, text in _texts(str(canary)).items():
         for coding in ("utf-8", "utf-16-le", "utf-16-be", "latin-1"):
             with suppress(UnicodeEncodeError):
-                found[f"{label} in {coding}"] = text.encode(coding)
-    return _distinct(found)
+                plain[f"{label} in {coding}"] = text.encode(coding)
+    return _distinct(plain)
 
 
 def _texts(text: str) -> dict[str, str]:
-    found = {
+    folded = text.casefold()
+    texts = {
         "as it is": text,
         "upper": text.upper(),
         "lower": text.lower(),
-        "folded": text.casefold(),
+        "folded": folded,
+        "collapsed": " ".join(folded.split()),
+        "without spaces": "".join(folded.split()),
     }
-    found["collapsed"] = " ".join(text.split()).casefold()
-    found["without spaces"] = "".join(text.split()).casefold()
+    normalised = {}
     for form in ("NFC", "NFD", "NFKC", "NFKD"):
-        found |= {
-            f"{label} {form}": unicodedata.normalize(form, one)
-            for label, one in list(found.items())[:6]
-        }  # type: ignore[arg-type]
-    return _distinct(found)
+        for label, spelling in texts.items():
+            normalised[f"{label} {form}"] = unicodedata.normalize(form, spelling)  # type: ignore[arg-type]
+    return _distinct(texts | normalised)
 
 
-def _distinct(found: dict[str, Any]) -> dict[str, Any]:
-    return {label: content for label, content in found.items() if label == _first(found, content)}
-
-
-def _first(found: dict[str, Any], content: Any) -> str:
-    return next(label for label, one in found.items() if one == content)
+def _distinct(contents: dict[str, Any]) -> dict[str, Any]:
+    """Each content once, under its first label."""
+    labels: dict[Any, str] = {}
+    for label, content in contents.items():
+        labels.setdefault(content, label)
+    return {label: content for content, label in labels.items()}
 
 
 def _base64(content: bytes) -> dict[str, bytes]:
-    """At each of the three places where it may begin in a longer text; letters that neighbours change are cut."""
-    found = {}
+    """As it looks in a longer text, at each of the three positions where it may begin.
+
+    Letters that its neighbours change are cut.
+    """
+    coded = {}
     for shift in range(3):
         text = base64.b64encode(bytes(shift) + content)
+        begin = (0, 2, 3)[shift]
         end = (shift + len(content)) // 3 * 4
-        inner = text[(0, 2, 3)[shift] : end]
-        found[f"base64+{shift}"] = inner
-        found[f"base64url+{shift}"] = inner.translate(bytes.maketrans(b"+/", b"-_"))
-    return _distinct(found)
+        inner = text[begin:end]
+        coded[f"base64+{shift}"] = inner
+        coded[f"base64url+{shift}"] = inner.translate(bytes.maketrans(b"+/", b"-_"))
+    return _distinct(coded)
 
 
 def key_canaries(path: Path) -> dict[str, bytes]:
@@ -357,25 +390,22 @@ def key_canaries(path: Path) -> dict[str, bytes]:
         "PKCS8": serialization.PrivateFormat.PKCS8,
         "SEC1": serialization.PrivateFormat.TraditionalOpenSSL,
     }
-    found = {
-        f"{path.name} {name}": key.private_bytes(
-            serialization.Encoding.DER, form, serialization.NoEncryption()
-        )
-        for name, form in formats.items()
-    }
-    return (
-        found
-        | {f"{path.name} number": number}
-        | {f"{path.name} line {k}": line for k, line in enumerate(lines)}
-    )
+    canaries = {f"{path.name} number": number}
+    for name, form in formats.items():
+        der = key.private_bytes(serialization.Encoding.DER, form, serialization.NoEncryption())
+        canaries[f"{path.name} {name}"] = der
+    for k, line in enumerate(lines):
+        canaries[f"{path.name} line {k}"] = line
+    return canaries
 
 
 def leaks(recorded: Mapping[str, bytes], canaries: Mapping[str, Canary]) -> list[str]:
     """Where a canary was found, as sentences; none is what a test wants."""
-    return [
-        f"{name}, {label}: in what {where} has at byte {at}"
-        for name, canary in canaries.items()
-        for label, content in spellings(canary).items()
-        for where, raw in recorded.items()
-        if (at := raw.find(content)) >= 0
-    ]
+    sentences = []
+    for name, canary in canaries.items():
+        for label, content in spellings(canary).items():
+            for where, raw in recorded.items():
+                at = raw.find(content)
+                if at >= 0:
+                    sentences.append(f"{name}, {label}: in what {where} has at byte {at}")
+    return sentences

@@ -7,11 +7,12 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 from tacit.core.signatures import takes_options
 from tacit.core.version import __version__ as __version__
 from tacit.execution.placement import EXECUTION_DEFAULTS, ExecutionOptions
+from tacit.vertical.psi_options import PSI_DEFAULTS, PsiOptions
 
 if TYPE_CHECKING:
     from tacit.core.errors import TacitError as TacitError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tacit.report.splits import Splits as Splits
     from tacit.study.study import Study as Study
     from tacit.vertical.intersection import Intersection as Intersection
+    from tacit.vertical.psi_options import PartyData
 
 __all__ = [
     "FusedModel",
@@ -150,22 +152,68 @@ def fuse(
     return fuse(models, method, counts=counts, seed=seed)
 
 
-def psi(data: Any, key: str | Sequence[str], *, party: str | None = None, **settings: Any) -> Any:
-    """Finds whom parties have in common, without showing each other the rest.
+@overload
+def psi(
+    data: PartyData,
+    key: str | Sequence[str],
+    *,
+    party: str,
+    **options: Unpack[PsiOptions],
+) -> Intersection: ...
 
-    With `party`, this process is that party of the consortium (`consortium`: its file), `data` is its table (or a file,
-    or a list), and the others run theirs elsewhere; the result is an `Intersection`. Without it, `data` is
-    `{name: table, ...}` and all of it happens here, for a try-out; the results are `{name: Intersection, ...}`.
-    `key` names the column that identifies people, or several. Settings, the same for all parties: `learns` ("all", or
-    one party's name), `size_only` (how many and not who), `column` (what the identifiers are, where columns' names
-    differ), `group`, `spelling` ({"unicode": "nfc", "case": "fold", "spaces": "collapse"}); and one's own: `others`,
-    `listen`, `connect`, `most` (identifiers that another party may bring), `patience` (seconds), `threads`, `on_event`.
+
+@overload
+def psi(
+    data: Mapping[str, PartyData],
+    key: str | Sequence[str],
+    *,
+    party: None = None,
+    **options: Unpack[PsiOptions],
+) -> dict[str, Intersection]: ...
+
+
+@takes_options(PsiOptions, PSI_DEFAULTS)
+def psi(
+    data: PartyData | Mapping[str, PartyData],
+    key: str | Sequence[str],
+    *,
+    party: str | None = None,
+    **options: Unpack[PsiOptions],
+) -> Intersection | dict[str, Intersection]:
+    """Finds the people known to all parties; none shows the others the rest of its data.
+
+    With `party`, this process is that party of the consortium and `data` are its own: a data frame,
+    the path of a CSV or parquet file, or a list of identifiers. The other parties run theirs
+    elsewhere. The result is an `Intersection`. Without `party`, `data` is `{name: data, ...}` and
+    all of it happens here, for a try-out; the results are `{name: Intersection, ...}`.
+    `key` names the column that identifies people, or several columns.
+
+    These options have to be the same for all parties:
+    `learns`: "all", or the name of the one party that learns the result.
+    `size_only`: learn how many people all know, and not who they are.
+    `column`: what the identifiers are, where the names of the parties' columns differ.
+    `group`: how identifiers are encrypted; `tacit list groups` shows the choice.
+    `spelling`: which spellings are the same; {"unicode": "nfc", "case": "fold", "spaces":
+    "collapse"} unless told otherwise.
+
+    These are each party's own:
+    `consortium`: its file, or its folder; by default `consortium.yaml`, here or in `consortium/`.
+    `others`: the parties to compare with, if not all of the consortium.
+    `listen`, `connect`: "host:port" where this party waits, or where the other one does, if not as
+    in the consortium's file.
+    `most`: how many identifiers another party may bring.
+    `patience`: seconds to wait for a party that is not there.
+    `threads`: by default one for each core.
+    `on_event`: a function, or several, that hear what happens; by default cautions become warnings.
     """
-    from tacit.core.events import tell
-    from tacit.vertical.intersection import psi
+    from tacit.vertical.intersection import compare_tables, take_part
 
-    hear = tell(settings.pop("on_event", _warn))
-    return psi(data, key, party=party, on_event=hear, **settings)
+    if options["on_event"] is None:
+        options["on_event"] = _warn
+    if party is None:
+        return compare_tables(data, key, **options)
+    own_data = cast("PartyData", data)  # a mapping is refused where the data are read
+    return take_part(own_data, key, party, **options)
 
 
 def _target(folder: str | Path | None) -> Path | None:

@@ -1,1 +1,1 @@
-"""Messages between parties: named raw buffers, in memory or over mutual TLS; the parties' certificates."""
+"""Messages between parties: named raw buffers, in memory or over mutual TLS; certificates."""

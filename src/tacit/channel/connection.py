@@ -1,4 +1,7 @@
-"""Frames over one byte stream to one peer. A connection may break; the link above it may get another."""
+"""Frames over one byte stream to one peer.
+
+A connection may break; the link above it may get another.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,9 @@ from typing import Any, Protocol
 from tacit.channel.frames import HEADER, LARGEST, Frame, Header, Kind
 
 LARGE = 1 << 16  # bytes that are not worth a copy
+CHUNK = 1 << 16  # bytes that are read at a time where they are not wanted
+LONGEST_REASON = 500  # letters
+REFUSAL = 1.0  # seconds for a peer to hear why it is refused
 
 
 class Reader(Protocol):
@@ -28,38 +34,55 @@ class Writer(Protocol):
 
 
 class Connection:
-    """`peer` is who the other side has proved to be; `place` says where it is."""
+    """`peer` is who the other side has proved to be; `where` says in words where it is."""
 
-    def __init__(self, reader: Reader, writer: Writer, peer: str, place: str) -> None:
-        self.reader, self.writer, self.peer, self.place = reader, writer, peer, place
-        self.heard = time.monotonic()
-        self.sent = self.received = 0  # bytes
-        self.largest = LARGEST
+    def __init__(self, reader: Reader, writer: Writer, peer: str, where: str) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.peer = peer
+        self.where = where
+        self.heard = time.monotonic()  # when the last bytes came
+        self.sent = 0  # bytes
+        self.received = 0  # bytes
+        self.largest = LARGEST  # bytes of data in a frame
 
     async def read(self) -> Frame:
         """The next frame; ConnectionError where the stream ended."""
         header = Header.parse(await self._read(HEADER.size), self.largest)
-        return header.frame(await self._read(header.name_length), await self._read(header.length))
+        name = await self._read(header.name_length)
+        data = await self._read(header.length)
+        return header.frame(name, data)
 
     async def _read(self, count: int) -> bytes:
-        """So many bytes; each part that comes is a sign of life, since a large frame may be long on its way."""
-        parts = []
+        """So many bytes.
+
+        Each chunk that comes is a sign of life, since a large frame may be long on its way.
+        """
+        chunks = []
         while count:
-            if not (part := await self.reader.read(count)):
+            chunk = await self.reader.read(count)
+            if not chunk:
                 raise ConnectionResetError("the other side closed it")
-            self.received += len(part)
+            self.received += len(chunk)
             self.heard = time.monotonic()
-            count -= len(part)
-            parts.append(part)
-        return b"".join(parts)
+            count -= len(chunk)
+            chunks.append(chunk)
+        return b"".join(chunks)
 
     def put(self, frame: Frame) -> None:
         """Hands over a frame at once, in order; `drain` waits until the stream takes more."""
-        for part in (frame.head(), frame.data) if len(frame.data) > LARGE else (frame.encode(),):
-            self.sent += len(part)
-            self.writer.write(part)
+        if len(frame.data) > LARGE:
+            self._write(frame.head())
+            self._write(frame.data)
+        else:
+            self._write(frame.encode())
+
+    def _write(self, data: bytes) -> None:
+        self.sent += len(data)
+        self.writer.write(data)
 
     async def write(self, frame: Frame) -> None:
+        """Hands over a frame and waits until the stream takes more."""
         self.put(frame)
         await self.writer.drain()
 
@@ -67,12 +90,16 @@ class Connection:
         await self.writer.drain()
 
     async def refuse(self, why: str) -> None:
-        """Ends it with a reason; what still comes is read and dropped, or the reason could get lost on its way."""
+        """Ends it with a reason.
+
+        What still comes is read and dropped, or the reason could get lost on its way.
+        """
+        reason = Frame(Kind.REFUSED, data=why[:LONGEST_REASON].encode())
         try:
             with suppress(OSError, TimeoutError):
-                async with asyncio.timeout(1):
-                    await self.write(Frame(Kind.REFUSED, data=why[:500].encode()))
-                    while await self.reader.read(1 << 16):
+                async with asyncio.timeout(REFUSAL):
+                    await self.write(reason)
+                    while await self.reader.read(CHUNK):
                         pass
         finally:
             self.abort()
@@ -90,7 +117,10 @@ class Carrier(Protocol):
     """How connections come about. Both sides of each have shown who they are."""
 
     async def listen(self, welcome: Welcome, complain: Complain) -> None:
-        """Starts to hand every connection that comes in to `welcome`, and complains of those without a right to it."""
+        """Starts to hand every connection that comes in to `welcome`.
+
+        `complain` is called with a text about those that have no right to one.
+        """
         ...
 
     def dials(self, peer: str) -> bool:
@@ -98,11 +128,14 @@ class Carrier(Protocol):
         ...
 
     async def dial(self, peer: str) -> Connection:
-        """A new connection to the peer; OSError where it cannot be had yet, ChannelError where it never will."""
+        """A new connection to the peer.
+
+        OSError where it cannot be had yet, ChannelError where it never will.
+        """
         ...
 
     def where(self, peer: str) -> str:
-        """The place where the two meet, in words."""
+        """Where the two meet, in words."""
         ...
 
     async def close(self) -> None: ...

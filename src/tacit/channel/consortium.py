@@ -18,9 +18,13 @@ from tacit.core.files import replacing
 from tacit.core.yaml_text import parse, reason
 
 FILE = "consortium.yaml"
-PLACES = (Path(FILE), Path("consortium", FILE))  # where it is looked for
+USUAL_PATHS = (Path(FILE), Path("consortium", FILE))  # where it is looked for
 HOST = re.compile(r"[\w-]+(\.[\w-]+)*\.?")
-HEADER = "# A consortium's parties: where they listen and what they show. tacit cert issue writes it anew, comments lost.\n"
+HEADER = (
+    "# A consortium's parties: where they listen and what they show. "
+    "tacit cert issue writes it anew, comments lost.\n"
+)
+LARGEST_PORT = 65535
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,14 @@ class Address:
         """
         host, colon, port = text.rpartition(":")
         if "://" in text:
-            raise DataError(f"{shown(text)}: expected host:port without {text.split('://')[0]}://")
+            scheme, _, _ = text.partition("://")
+            raise DataError(f"{shown(text)}: expected host:port without {scheme}://")
         if not colon or not host:
             raise DataError(f"{shown(text)}: expected host:port, such as 'alice.example:7050'")
-        if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
+        if not _is_port(port):
             raise DataError(
-                f"{shown(text)}: expected a port from 1 to 65535 (0 for any free one), got {shown(port)}"
+                f"{shown(text)}: expected a port from 1 to {LARGEST_PORT} (0 for any free one), "
+                f"got {shown(port)}"
             )
         return cls(_host(host, text), int(port))
 
@@ -52,19 +58,25 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def _is_port(text: str) -> bool:
+    if not (text.isascii() and text.isdigit()):
+        return False
+    return len(text) <= len(str(LARGEST_PORT)) and int(text) <= LARGEST_PORT
+
+
 def _host(host: str, text: str) -> str:
-    bare = host[1:-1] if host[:1] == "[" and host[-1:] == "]" else None
+    in_brackets = host.startswith("[") and host.endswith("]")
     try:
-        six = str(ipaddress.IPv6Address(host if bare is None else bare))
+        version_6 = ipaddress.IPv6Address(host[1:-1] if in_brackets else host)
     except ValueError:
-        if bare is not None or not HOST.fullmatch(host):
+        if in_brackets or not HOST.fullmatch(host):
             raise DataError(
                 f"{shown(text)}: {shown(host)} is no host; expected a name or an IP address"
             ) from None
         return host
-    if bare is None:
+    if not in_brackets:
         raise DataError(f"{shown(text)}: write an IPv6 address in brackets, such as '[::1]:7050'")
-    return six
+    return str(version_6)
 
 
 @dataclass(frozen=True)
@@ -87,16 +99,21 @@ class Consortium:
 
     @classmethod
     def find(cls, path: Path | None = None) -> Consortium:
-        """The consortium in this file or folder or, without one, in `consortium.yaml` here or in `consortium/`."""
+        """The consortium in this file or folder.
+
+        Without a path, the one in `consortium.yaml` here or in `consortium/`.
+        """
         if path is not None:
             return cls.read(path / FILE if path.is_dir() else path)
-        found = next((place for place in PLACES if place.exists()), None)
-        if found is None:
-            where = " nor ".join(map(str, PLACES))
-            raise DataError(
-                f"there is neither {where}; tacit cert init makes one, or ask whoever keeps the consortium's"
-            )
-        return cls.read(found)
+        for usual_path in USUAL_PATHS:
+            if usual_path.exists():
+                return cls.read(usual_path)
+        paths = " nor ".join(map(str, USUAL_PATHS))
+        raise DataError(
+            f"there is neither {paths}; "
+            "tacit cert init makes one, or ask whoever keeps the consortium's",
+            parameters=("consortium",),
+        )
 
     @classmethod
     def read(cls, path: Path) -> Consortium:
@@ -107,21 +124,24 @@ class Consortium:
         parties = settings.get("parties")
         if not isinstance(parties, dict | None):
             raise DataError(
-                f"{path}: parties: expected a line per party, such as 'alice: {{}}', got {shown(parties)}"
+                f"{path}: parties: expected a line per party, such as 'alice: {{}}', "
+                f"got {shown(parties)}"
             )
+        members = {}
         try:
-            members = [_member(one, value, path) for one, value in (parties or {}).items()]
+            for party, entry in (parties or {}).items():
+                members[party] = _member(party, entry, path.parent)
             check_consortium_name(name)
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
-        ca = path.parent / Path(_text(settings, "ca", "ca.pem", str(path))).expanduser()
-        return cls(name, ca, {member.name: member for member in members})
+        ca = _path(settings, "ca", path.parent, str(path), default="ca.pem")
+        return cls(name, ca, members)
 
     def member(self, party: str) -> Member:
         """The party of this name."""
         if party not in self.members:
-            known = suggest(party, self.members) if self.members else "it has none yet"
-            raise DataError(f"no party of {self.name} is called {party!r}; {known}")
+            hint = suggest(party, self.members) if self.members else "it has none yet"
+            raise DataError(f"no party of {self.name} is called {party!r}; {hint}")
         return self.members[party]
 
     def with_member(self, member: Member) -> Consortium:
@@ -129,7 +149,7 @@ class Consortium:
         return replace(self, members={**self.members, member.name: member})
 
     def text(self, folder: Path) -> str:
-        """The file, as it lies in this folder."""
+        """The text of the file, if it lies in this folder."""
         parties = {member.name: _entry(member, folder) for member in self.members.values()}
         settings = {"consortium": self.name, "ca": _relative(self.ca, folder), "parties": parties}
         # A party's entry is one line, as in `alice: {address: 'alice.example:7050'}`.
@@ -151,15 +171,16 @@ class Consortium:
 def default_member(name: str, folder: Path, address: Address | None = None) -> Member:
     """A party whose certificate and key lie in the folder under its name.
 
-    >>> default_member("alice", Path("consortium"))
-    Member(name='alice', address=None, certificate=...('consortium/alice.pem'), key=...('consortium/alice.key'))
+    >>> alice = default_member("alice", Path("consortium"))
+    >>> print(alice.certificate, alice.key)
+    consortium/alice.pem consortium/alice.key
     """
     return Member(name, address, folder / f"{name}.pem", folder / f"{name}.key")
 
 
 def _settings(path: Path) -> dict[str, Any]:
     try:
-        found = parse(path.read_text(encoding="utf-8"))
+        settings = parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         hint = "; tacit cert init makes one" if isinstance(error, FileNotFoundError) else ""
         raise DataError(f"cannot read the consortium {path}: {error.strerror}{hint}") from None
@@ -171,63 +192,76 @@ def _settings(path: Path) -> dict[str, Any]:
         raise DataError(f"{path} is nested too deeply for a consortium") from None
     except (yaml.YAMLError, ValueError) as error:
         raise DataError(f"{path} is not valid YAML: {reason(error)}") from None
-    if not isinstance(found, dict):
-        what = "it is empty" if found is None else f"got {shown(found)}"
-        raise DataError(f"{path}: expected settings such as 'consortium: heart-study', {what}")
-    return found
+    if not isinstance(settings, dict):
+        content = "it is empty" if settings is None else f"got {shown(settings)}"
+        raise DataError(f"{path}: expected settings such as 'consortium: heart-study', {content}")
+    return settings
 
 
-def _member(name: Any, value: Any, path: Path) -> Member:
+def _member(name: Any, entry: Any, folder: Path) -> Member:
+    """The party of an entry of the file."""
     if not isinstance(name, str):
         raise DataError(
             f"parties: {shown(name)} is no text to YAML; put the party's name in quotes"
         )
     check_party_name(name)
-    if not isinstance(value, dict | None):
+    if not isinstance(entry, dict | None):
         raise DataError(
-            f'parties: {name}: expected {{address: "host:port"}} or {{}}, got {shown(value)}'
+            f'parties: {name}: expected {{address: "host:port"}} or {{}}, got {shown(entry)}'
         )
-    settings, where = value or {}, f"parties: {name}"
+    settings = entry or {}
+    where = f"parties: {name}"
     _check_keys(settings, ("address", "certificate", "key"), where)
-    address = _text(settings, "address", "", where)
+    return Member(
+        name,
+        _address(settings, where),
+        _path(settings, "certificate", folder, where, default=f"{name}.pem"),
+        _path(settings, "key", folder, where, default=f"{name}.key"),
+    )
+
+
+def _address(settings: dict[str, Any], where: str) -> Address | None:
+    if "address" not in settings:
+        return None
+    text = _text(settings, "address", None, where)
     try:
-        member = default_member(
-            name, path.parent, Address.parse(address) if "address" in settings else None
-        )
+        return Address.parse(text)
     except DataError as error:
         raise DataError(f"{where}: address: {error}") from None
-    own = [key for key in ("certificate", "key") if key in settings]
-    files: dict[str, Any] = {
-        key: path.parent / Path(_text(settings, key, "", where)).expanduser() for key in own
-    }
-    return replace(member, **files)
+
+
+def _path(settings: dict[str, Any], key: str, folder: Path, where: str, *, default: str) -> Path:
+    return folder / Path(_text(settings, key, default, where)).expanduser()
 
 
 def _text(settings: dict[str, Any], key: str, default: str | None, where: str) -> str:
-    found = settings.get(key, default)
-    if found is None and key not in settings:
+    text = settings.get(key, default)
+    if text is None and key not in settings:
         raise DataError(f"{where}: {key} is missing; add it, such as '{key}: heart-study'")
-    if not isinstance(found, str) or (key in settings and not found):
-        raise DataError(
-            f"{where}: {key}: expected text{' in quotes' if found else ''}, got {shown(found)}"
-        )
-    return found
+    if not isinstance(text, str) or not text:
+        quotes = " in quotes" if text else ""
+        raise DataError(f"{where}: {key}: expected text{quotes}, got {shown(text)}")
+    return text
 
 
-def _check_keys(settings: dict[Any, Any], known: Iterable[str], where: str) -> None:
+def _check_keys(settings: dict[Any, Any], names: Iterable[str], where: str) -> None:
     for key in settings:
-        if key not in known:
+        if key not in names:
             raise DataError(
-                f"{where}: there is no setting {shown(key)}; {suggest(str(key), known)}"
+                f"{where}: there is no setting {shown(key)}; {suggest(str(key), names)}"
             )
 
 
 def _entry(member: Member, folder: Path) -> dict[str, str]:
+    """What the file says of a party: nothing that goes without saying."""
     usual = default_member(member.name, folder)
-    entry = {} if member.address is None else {"address": str(member.address)}
-    for key in ("certificate", "key"):
-        if getattr(member, key) != getattr(usual, key):
-            entry[key] = _relative(getattr(member, key), folder)
+    entry = {}
+    if member.address is not None:
+        entry["address"] = str(member.address)
+    if member.certificate != usual.certificate:
+        entry["certificate"] = _relative(member.certificate, folder)
+    if member.key != usual.key:
+        entry["key"] = _relative(member.key, folder)
     return entry
 
 

@@ -1,47 +1,42 @@
-"""One party's side of a conversation: it finds its peers, notices when one is gone, and starts over when one did.
+"""One party's side of a conversation.
 
-A party's program is a coroutine of its links. Every process has a random name, and every attempt at the program a
-number, the epoch. A connection that breaks is made again and goes on. A peer that comes back as another process has
-lost its part of the attempt: the epoch grows, and every party that hears of the higher one starts its program again.
+It finds its peers, notices when one is gone, and starts over when one did.
+
+A party's program is a coroutine of its links. Every process has a random name, and every attempt at
+the program has a number, the epoch. A connection that breaks is made again and goes on. A peer that
+comes back as another process has lost its part of the attempt: the epoch grows, and every party
+that hears of the higher one starts its program again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tacit.channel import greeting
 from tacit.channel.connection import Carrier, Connection
+from tacit.channel.conversation import Conversation
 from tacit.channel.frames import LARGEST, ChannelError, Frame, Kind, VersionError
 from tacit.channel.greeting import Hello
 from tacit.channel.link import Link, RestartError
+from tacit.channel.presence import Presence
 from tacit.channel.tasks import stop, to_the_end
-from tacit.core.events import Event, Noted, OnEvent, Warned, ignore
+from tacit.channel.timing import Timing
+from tacit.core.events import OnEvent, Warned, ignore
 
 T = TypeVar("T")
 Program = Callable[[Mapping[str, Link]], Awaitable[T]]
+Conclude = Callable[[T], None]
+Publish = Callable[[], None]
 SHORTEST, LONGEST = 0.1, 3.0  # seconds between two tries to connect
 FAREWELL = 1.0  # seconds for the last words
+GLANCE = 0.01  # seconds between two looks whether all have said goodbye
 RESTARTS = 10  # of a run: every one lets a peer ask anew
-DONE = "(done)"  # the last message; programs' own have no brackets
+DONE = "(done)"  # the last message; names of programs' own messages have no brackets
 LINGER = 15.0  # seconds for a peer that does not know yet that all are done
-COMPLAINTS = 20  # about strangers; later ones are refused in silence
-
-
-@dataclass(frozen=True)
-class Timing:
-    """How long to wait for what, in seconds."""
-
-    beat: float = 2.0  # between two signs of life
-    silence: float = 10.0  # without a sign of life until a connection counts as lost
-    away: float = 600.0  # without a connection until a peer is given up
-    answer: float = 3600.0  # without the awaited message from a peer that is there
-    greeting: float = 10.0  # for a new connection to say who it is
 
 
 class Endpoint:
@@ -57,310 +52,265 @@ class Endpoint:
         timing: Timing | None = None,
         on_event: OnEvent = ignore,
     ) -> None:
-        self.me, self.carrier, self.purpose, self.on_event = me, carrier, purpose, on_event
+        self.me = me
+        self.carrier = carrier
+        self.purpose = purpose
+        self.on_event = on_event
         self.timing = timing or Timing()
         self.links = {peer: Link(me, peer, self.timing.answer) for peer in peers}
-        self.process, self.epoch = secrets.token_hex(16), 0
-        self._complaints = 0
-        self._restarts, self._over = 0, False
-        self._why: dict[str, str] = {}  # a peer could not be reached
+        self.process = secrets.token_hex(16)
+        self.epoch = 0
+        self._restarts = 0
+        self._restart = asyncio.Event()  # this attempt is void
 
     async def run(
         self,
         program: Program[T],
-        conclude: Callable[[T], None] = lambda _: None,
-        publish: Callable[[], None] = lambda: None,
+        conclude: Conclude[T] = lambda _: None,
+        publish: Publish = lambda: None,
     ) -> T:
-        """Runs the program, anew where a party starts anew, until all parties have concluded theirs.
+        """Runs the program, anew where a party starts anew, until all parties have concluded.
 
-        `conclude` gets the result, and may be called anew; `publish` is called once all parties have concluded.
+        `conclude` gets the result, and may be called anew; `publish` is called once all parties
+        have concluded.
         """
-        self._again, self._end = asyncio.Event(), asyncio.get_running_loop().create_future()
-        self._left = dict.fromkeys(self.links, time.monotonic())  # since when each peer is away
-        await self.carrier.listen(
-            lambda connection: self._guard(self._welcome, connection), self._complain
-        )
-        dialled = [peer for peer in self.links if self.carrier.dials(peer)]
-        tasks = [asyncio.create_task(self._guard(self._keep_dialling, peer)) for peer in dialled]
-        tasks.append(asyncio.create_task(self._guard(self._watch)))
+        self.conversation = Conversation(self.on_event)
+        self.presence = Presence(self.links, self.carrier, self.timing, self.conversation)
+        await self.carrier.listen(self._guarded_welcome, self.conversation.complain)
+        tasks = self._background_tasks()
         try:
-            for peer in self.links.keys() - dialled:
-                self._tell(Noted(f"waiting for {peer} at {self.carrier.where(peer)}"))
+            for peer in self.links:
+                if not self.carrier.dials(peer):
+                    self.presence.expect(peer)
             result = await self._attempts(program, conclude, publish)
         except BaseException as error:
-            await self._close(tasks, Frame(Kind.REFUSED, data=self._last_words(error).encode()))
+            await self._close(tasks, Frame(Kind.REFUSED, data=_last_words(error).encode()))
             raise
         await self._close(tasks, Frame(Kind.BYE))
         return result
 
-    async def _attempts(
-        self, program: Program[T], conclude: Callable[[T], None], publish: Callable[[], None]
-    ) -> T:
+    def _background_tasks(self) -> list[asyncio.Task[None]]:
+        guard = self.conversation.guard
+        dialled = [peer for peer in self.links if self.carrier.dials(peer)]
+        tasks = [asyncio.create_task(guard(self._keep_dialling, peer)) for peer in dialled]
+        tasks.append(asyncio.create_task(guard(self.presence.watch)))
+        return tasks
+
+    # attempts
+
+    async def _attempts(self, program: Program[T], conclude: Conclude[T], publish: Publish) -> T:
+        """Attempts until one is not made void."""
         while True:
-            self._again.clear()
+            self._restart.clear()
             for link in self.links.values():
                 link.fail(None)
             attempt = asyncio.create_task(self._attempt(program, conclude, publish))
-            restart = asyncio.create_task(self._again.wait())
+            restart = asyncio.create_task(self._restart.wait())
+            failure = self.conversation.failure
             try:
-                await asyncio.wait(
-                    {attempt, restart, self._end}, return_when=asyncio.FIRST_COMPLETED
-                )
-                if self._end.done():
-                    self._end.result()  # raises
-                if not self._again.is_set():
+                await asyncio.wait({attempt, restart, failure}, return_when=asyncio.FIRST_COMPLETED)
+                if failure.done():
+                    failure.result()  # raises
+                if not self._restart.is_set():
                     return attempt.result()
             finally:
                 await stop(attempt, restart)
 
-    async def _attempt(
-        self, program: Program[T], conclude: Callable[[T], None], publish: Callable[[], None]
-    ) -> T:
+    async def _attempt(self, program: Program[T], conclude: Conclude[T], publish: Publish) -> T:
         result = await program(self.links)
-        await to_the_end(
-            asyncio.to_thread(conclude, result)
-        )  # may be long, and signs of life have to go on
+        # In a thread, since it may take long, and signs of life have to go on.
+        await to_the_end(asyncio.to_thread(conclude, result))
         links = self.links.values()
         for link in links:
             link.ending = True
         await asyncio.gather(*(link.send(DONE, b"") for link in links))
         await asyncio.gather(*(link.receive(DONE) for link in links))
-        self._over = True
+        self.presence.over = True
         await to_the_end(asyncio.to_thread(publish))
-        with suppress(
-            TimeoutError
-        ):  # all are safe; a peer whose line is broken may not know it yet
+        with suppress(TimeoutError):  # all are done; a peer whose line is broken may not know it
             async with asyncio.timeout(LINGER):
                 await asyncio.gather(*(link.flush() for link in links))
         return result
 
+    def _is_late(self, link: Link, hello: Hello) -> bool:
+        """Whether it would start over what is done on all sides."""
+        if not self.presence.over:
+            return False
+        return link.process != hello.process or hello.epoch > self.epoch
+
+    def _heed(self, link: Link, hello: Hello) -> None:
+        """Starts over where the peer is another process than before, or knows a later attempt."""
+        anew = bool(link.process) and link.process != hello.process
+        epoch = max(self.epoch, hello.epoch)
+        if anew:
+            epoch += 1
+        if epoch == self.epoch:
+            return
+        has_begun = any(peer_link.process for peer_link in self.links.values())
+        if anew or has_begun:
+            self._note_restart(link.peer, "anew" if anew else "over")
+        self.epoch = epoch
+        for peer_link in self.links.values():
+            peer_link.reset(RestartError(f"{link.peer} has started anew"))
+        self._restart.set()
+
+    def _note_restart(self, peer: str, manner: str) -> None:
+        text = f"{peer} has started {manner}; starting over with it"
+        self.conversation.tell(Warned(text))
+        self._restarts += 1
+        if self._restarts > RESTARTS:
+            self.conversation.fail(
+                f"{peer} has started anew too often; after {RESTARTS} times, start all sides again"
+            )
+
     # connections
 
     async def _keep_dialling(self, peer: str) -> None:
-        pause, told, link = SHORTEST, False, self.links[peer]
+        link = self.links[peer]
+        pause = SHORTEST
+        announced = False  # that we wait for it
         while True:
             try:
                 connection = await self.carrier.dial(peer)
                 if await self._greet(connection, link):
-                    pause, told = SHORTEST, True
+                    pause = SHORTEST
+                    announced = True
                     await self._attend(link, connection)
             except ChannelError as error:
-                return self._fail(f"{peer} at {self.carrier.where(peer)} {error}")
+                return self.conversation.fail(f"{peer} at {self.carrier.where(peer)} {error}")
             except (OSError, TimeoutError) as error:
-                self._why[peer] = getattr(error, "strerror", None) or str(error) or "no answer"
-                if not told:
-                    self._tell(
-                        Noted(
-                            f"waiting for {peer} to answer at {self.carrier.where(peer)} ({self._why[peer]})"
-                        )
-                    )
-                told = True
-            await asyncio.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
+                self.presence.miss(peer, _reason(error) or "no answer", silently=announced)
+                announced = True
+            spread = 0.5 + secrets.randbelow(1000) / 1000
+            await asyncio.sleep(pause * spread)
             pause = min(2 * pause, LONGEST)
 
     async def _greet(self, connection: Connection, link: Link) -> bool:
-        """The side that dials speaks second, since a refusal may come first. Whether the connection can be used."""
-        connection.largest = greeting.LONGEST
+        """Introduces us over a connection that we dialled; whether it can be used."""
         try:
-            async with asyncio.timeout(self.timing.greeting):
-                if (first := await connection.read()).kind is Kind.REFUSED:
-                    Hello.parse(first)  # raises
-                epoch = self.epoch
-                await connection.write(self._hello(link.peer))
-                if (answer := await connection.read()).kind is Kind.BUSY:
-                    raise ConnectionRefusedError("it is talking to another process of ours")
-                reply = Hello.parse(answer)
-                reply.check(connection, self.me, list(self.links), self.purpose)
+            ours, theirs = await self._exchange_hellos(connection, link)
         except VersionError:
             await connection.refuse("another version")
             raise
         except BaseException:  # a cancellation too, or nobody would close it
             connection.abort()
             raise
-        connection.largest = LARGEST
-        if self._is_late(link, reply):
+        if self._is_late(link, theirs):
             connection.abort()
             return False
-        self._heed(link, reply)
-        if reply.epoch < self.epoch or epoch > reply.epoch:
+        self._heed(link, theirs)
+        if theirs.epoch < self.epoch or theirs.epoch < ours.epoch:
             connection.abort()  # the other side has to hear of the new epoch first
             return False
-        link.attach(connection, reply.process)
+        link.attach(connection, theirs.process)
         return True
 
-    async def _welcome(self, connection: Connection) -> None:
-        """The side that listens: whoever is wrong here is told why, and the others are not disturbed."""
+    async def _exchange_hellos(self, connection: Connection, link: Link) -> tuple[Hello, Hello]:
+        """Our hello and the answer. The side that dials speaks second: a refusal may come first."""
         connection.largest = greeting.LONGEST
+        async with asyncio.timeout(self.timing.greeting):
+            first = await connection.read()
+            if first.kind is Kind.REFUSED:
+                Hello.parse(first)  # raises
+            ours = self._hello(link.peer)
+            await connection.write(ours.frame())
+            answer = await connection.read()
+        if answer.kind is Kind.BUSY:
+            raise ConnectionRefusedError("it is talking to another process of ours")
+        theirs = Hello.parse(answer)
+        theirs.check(connection, self.me, list(self.links), self.purpose)
+        connection.largest = LARGEST
+        return ours, theirs
+
+    async def _guarded_welcome(self, connection: Connection) -> None:
+        await self.conversation.guard(self._welcome, connection)
+
+    async def _welcome(self, connection: Connection) -> None:
+        """The side that listens: whoever is wrong here is told why, and disturbs nobody."""
+        complain = self.conversation.complain
         try:
-            async with asyncio.timeout(self.timing.greeting):
-                await connection.write(Frame(Kind.BEAT))
-                hello = Hello.parse(await connection.read())
-            hello.check(connection, self.me, list(self.links), self.purpose)
+            hello = await self._hear_hello(connection)
         except ChannelError as error:
-            self._complain(f"refused {connection.peer} at {connection.place}: it {error}")
+            complain(f"refused {connection.peer} at {connection.where}: it {error}")
             return await connection.refuse(str(error))
         except (OSError, TimeoutError):
-            self._complain(
-                f"{connection.peer} at {connection.place} connected and did not say who it is"
-            )
+            complain(f"{connection.peer} at {connection.where} connected and did not say who it is")
             return connection.abort()
-        link, connection.largest = self.links[hello.sender], LARGEST
-        if self._is_late(link, hello) or (
-            link.connection is not None and link.process != hello.process
-        ):
+        link = self.links[hello.sender]
+        is_twin = link.connection is not None and link.process != hello.process
+        if is_twin or self._is_late(link, hello):
             connection.put(Frame(Kind.BUSY))
             return await connection.refuse("busy")
         self._heed(link, hello)
-        connection.put(self._hello(link.peer))
+        connection.put(self._hello(link.peer).frame())
         link.attach(connection, hello.process)
         try:
             await self._attend(link, connection)
         except ChannelError as error:
-            self._fail(f"{link.peer} {error}")
+            self.conversation.fail(f"{link.peer} {error}")
 
-    def _hello(self, peer: str) -> Frame:
-        return Hello(self.me, peer, self.process, self.epoch, self.purpose).frame()
+    async def _hear_hello(self, connection: Connection) -> Hello:
+        connection.largest = greeting.LONGEST
+        async with asyncio.timeout(self.timing.greeting):
+            await connection.write(Frame(Kind.BEAT))
+            frame = await connection.read()
+        hello = Hello.parse(frame)
+        hello.check(connection, self.me, list(self.links), self.purpose)
+        connection.largest = LARGEST
+        return hello
 
-    def _is_late(self, link: Link, hello: Hello) -> bool:
-        """Whether it would start over what is done on all sides."""
-        return self._over and (link.process != hello.process or hello.epoch > self.epoch)
-
-    def _heed(self, link: Link, hello: Hello) -> None:
-        """Starts over where the peer is another process than before, or knows of a later attempt."""
-        anew = bool(link.process) and link.process != hello.process
-        epoch = max(self.epoch, hello.epoch) + anew
-        if epoch == self.epoch:
-            return
-        begun = any(other.process for other in self.links.values())
-        if anew or begun:
-            self._tell(
-                Warned(
-                    f"{link.peer} has started {'anew' if anew else 'over'}; starting over with it"
-                )
-            )
-            self._restarts += 1
-            if self._restarts > RESTARTS:
-                self._fail(
-                    f"{link.peer} has started anew too often; after {RESTARTS} times, start all sides again"
-                )
-        self.epoch = epoch
-        for other in self.links.values():
-            other.reset(RestartError(f"{link.peer} has started anew"))
-        self._again.set()
+    def _hello(self, peer: str) -> Hello:
+        return Hello(self.me, peer, self.process, self.epoch, self.purpose)
 
     async def _attend(self, link: Link, connection: Connection) -> None:
-        back = self._left.pop(link.peer, None) is not None and link.reason
-        self._tell(
-            Noted(
-                f"{link.peer} is back"
-                if back
-                else f"connected to {link.peer} at {connection.place}"
-            )
-        )
+        """Takes in what comes over a connection until it breaks."""
+        self.presence.arrive(link, connection)
         try:
             await connection.drain()
             await link.attend(connection)
         except OSError as error:
-            self._lose(link, connection, error.strerror or str(error) or "the connection broke")
+            self.presence.lose(link, connection, _reason(error) or "the connection broke")
         except ChannelError as error:
             await connection.refuse(f"stopped: {link.peer} {error}")
             link.detach(str(error))
             raise
 
-    def _lose(self, link: Link, connection: Connection, reason: str) -> None:
-        if link.connection is not connection:
-            return
-        link.detach(reason)
-        self._left[link.peer] = time.monotonic()
-        if not link.closing:
-            wait = f"waiting up to {self.timing.away:g} s for it to come back"
-            self._tell(Warned(f"lost the connection to {link.peer} ({reason}); {wait}"))
-
-    async def _watch(self) -> None:
-        """Signs of life, and what their absence means."""
-        now = time.monotonic()
-        while True:
-            await asyncio.sleep(self.timing.beat)
-            before, now = now, time.monotonic()
-            if now - before > self.timing.silence:  # we were asleep, not they
-                continue
-            for peer, link in self.links.items():
-                if (connection := link.connection) is not None:
-                    if now - connection.heard > self.timing.silence:
-                        self._lose(
-                            link, connection, f"it has been silent for {self.timing.silence:g} s"
-                        )
-                    else:
-                        connection.put(Frame(Kind.BEAT))
-                elif (
-                    not (link.closing or self._over)
-                    and now - self._left.setdefault(peer, now) > self.timing.away
-                ):
-                    what = "did not come back to" if link.reason else "could not be reached at"
-                    why = f" ({self._why[peer]})" if peer in self._why else ""
-                    place = f"{self.carrier.where(peer)} within {self.timing.away:g} s{why}"
-                    self._fail(f"{peer} {what} {place}; start all sides again")
-
     # endings
 
-    def _complain(self, text: str) -> None:
-        """Tells of strangers, and not for ever: anyone can knock."""
-        self._complaints += 1
-        if self._complaints <= COMPLAINTS:
-            more = "; further ones are refused in silence" if self._complaints == COMPLAINTS else ""
-            self._tell(Warned(text + more))
-
-    def _tell(self, event: Event) -> None:
-        """An error of whoever listens, such as a pipe that nobody reads, must not look like one of the network."""
-        try:
-            self.on_event(event)
-        except Exception as error:
-            self._stop(error)
-
-    async def _guard(self, work: Callable[..., Coroutine[Any, Any, None]], *inputs: Any) -> None:
-        """Work in the background: an error in it ends the conversation, or nobody would hear of it."""
-        try:
-            await work(*inputs)
-        except Exception as error:
-            self._stop(error)
-
-    def _fail(self, text: str) -> None:
-        self._stop(ChannelError(text))
-
-    def _stop(self, error: Exception) -> None:
-        if not self._end.done():
-            self._end.set_exception(error)
-
-    def _last_words(self, error: BaseException) -> str:
-        """What peers may hear of an error: nothing that could hold data."""
-        if isinstance(error, ChannelError):
-            return f"stopped: {error}"
-        own = (
-            "by its user"
-            if isinstance(error, asyncio.CancelledError)
-            else "by an error on its side"
-        )
-        return f"was stopped {own}"
-
     async def _close(self, tasks: list[asyncio.Task[None]], last: Frame) -> None:
+        """Says the last words, waits a moment for those of the peers, and ends everything."""
         try:
             for link in self.links.values():
                 if link.connection is not None:
                     link.connection.put(last)
-            async with asyncio.timeout(FAREWELL):
-                while any(
-                    link.connection is not None and not link.closing for link in self.links.values()
-                ):
-                    await asyncio.sleep(0.01)
-        except TimeoutError:
-            pass
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FAREWELL):
+                    while self._hears_peers():
+                        await asyncio.sleep(GLANCE)
         finally:
             await to_the_end(self._clear(tasks))
 
+    def _hears_peers(self) -> bool:
+        """Whether a peer has not said goodbye yet."""
+        links = self.links.values()
+        return any(link.connection is not None and not link.closing for link in links)
+
     async def _clear(self, tasks: list[asyncio.Task[None]]) -> None:
         await stop(*tasks)
-        if not self._end.cancel():
-            self._end.exception()  # is known by now
+        self.conversation.close()
         for link in self.links.values():
             link.detach("the conversation is over")
         await self.carrier.close()
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def _last_words(error: BaseException) -> str:
+    """What peers may hear of an error: nothing that could hold data."""
+    if isinstance(error, ChannelError):
+        return f"stopped: {error}"
+    if isinstance(error, asyncio.CancelledError):
+        return "was stopped by its user"
+    return "was stopped by an error on its side"

@@ -10,6 +10,9 @@ from tacit.channel.connection import Connection
 from tacit.channel.frames import ChannelError, Frame, GarbageError, Kind
 
 LONGEST = 4096  # bytes
+LONGEST_PROCESS = 64  # letters
+LONGEST_SHOWN = 64  # letters of what the other side says
+EPOCHS = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -31,29 +34,36 @@ class Hello:
         if frame.kind is not Kind.HELLO or len(frame.data) > LONGEST:
             raise GarbageError("did not introduce itself")
         try:
-            said: Any = json.loads(frame.data)
+            entries: Any = json.loads(frame.data)
         except (ValueError, RecursionError):
-            said = None
-        kinds = {"sender": str, "receiver": str, "process": str, "epoch": int, "purpose": str}
-        if not isinstance(said, dict) or {key: type(value) for key, value in said.items()} != kinds:
+            entries = None
+        if not isinstance(entries, dict) or not _has_fields(entries):
             raise GarbageError("introduced itself in a way that this version does not understand")
-        if not 0 <= said["epoch"] < 1 << 32 or not 0 < len(said["process"]) <= 64:
+        hello = Hello(**entries)
+        if not 0 <= hello.epoch < EPOCHS or not 0 < len(hello.process) <= LONGEST_PROCESS:
             raise GarbageError("introduced itself with an impossible epoch or process")
-        return Hello(**said)
+        return hello
 
     def check(self, connection: Connection, me: str, peers: list[str], purpose: str) -> None:
         """Refuses whoever is not who it says, or is wrong here."""
         if self.sender != connection.peer:
+            sender = self.sender[:LONGEST_SHOWN]
             raise ChannelError(
-                f"says that it is {self.sender[:64]!r}, and its certificate says {connection.peer}"
+                f"says that it is {sender!r}, and its certificate says {connection.peer}"
             )
         if self.sender not in peers:
-            raise ChannelError(
-                f"is not part of this session, which is between {', '.join(sorted([me, *peers]))}"
-            )
+            names = ", ".join(sorted([me, *peers]))
+            raise ChannelError(f"is not part of this session, which is between {names}")
         if self.receiver != me:
-            raise ChannelError(f"wanted {self.receiver[:64]!r}, and this is {me}")
+            raise ChannelError(f"wanted {self.receiver[:LONGEST_SHOWN]!r}, and this is {me}")
         if self.purpose != purpose:
             raise ChannelError(
-                f"runs {self.purpose[:64]!r}, and {me} runs {purpose!r}; run the same on both sides"
+                f"runs {self.purpose[:LONGEST_SHOWN]!r}, and {me} runs {purpose!r}; "
+                "run the same on both sides"
             )
+
+
+def _has_fields(entries: dict[str, Any]) -> bool:
+    """Whether these are the fields of a hello, each of its type; True is no epoch."""
+    types = {name: type(value) for name, value in entries.items()}
+    return types == {"sender": str, "receiver": str, "process": str, "epoch": int, "purpose": str}

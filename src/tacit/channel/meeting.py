@@ -20,46 +20,62 @@ def meet(
 ) -> tuple[list[str], TlsCarrier]:
     """The parties of a session, in the consortium's order, and this one's way to the others.
 
-    Of two parties, the later one in the file dials the earlier; if that has no address, the other way round. `listen`
-    is where this party waits instead; `connect`, between two, the address that it dials.
+    Of two parties, the later one in the file dials the earlier; if the earlier has no address, the
+    other way round. `listen` is where this party waits instead; `connect`, between two, the address
+    that it dials.
     """
-    own = consortium.member(me)
-    if me in others:
-        raise StudyError(f"{me} is yourself; name the others: --with PARTY")
-    chosen = {consortium.member(name).name for name in others} or set(consortium.members)
-    names = [name for name in consortium.members if name in chosen | {me}]
+    member = consortium.member(me)
+    names = _parties(consortium, me, others)
     peers = [name for name in names if name != me]
-    if not peers:
+    if connect is not None and (len(peers) > 1 or listen is not None):
+        raise StudyError(
+            "connect is for one of two parties, and the other one listens; "
+            "put addresses into the consortium file",
+            parameters=("connect",),
+        )
+    dialled: dict[str, Address] = {}
+    if connect is not None:
+        dialled[peers[0]] = connect
+    elif listen is None or len(peers) > 1:
+        dialled = _addresses_to_dial(consortium, names, me)
+    check_identity(consortium.ca, member.certificate, member.key, me)
+    address = None
+    if len(dialled) < len(peers):  # somebody dials us
+        address = listen or member.address
+    carrier = TlsCarrier(
+        consortium.ca, member.certificate, member.key, listen=address, connect=dialled
+    )
+    return names, carrier
+
+
+def _parties(consortium: Consortium, me: str, others: Sequence[str]) -> list[str]:
+    """The parties of the session: these others, or all of the consortium."""
+    if me in others:
+        raise StudyError(f"{me} is yourself; name the other parties", parameters=("others",))
+    chosen = {consortium.member(name).name for name in others} or set(consortium.members)
+    chosen.add(me)
+    if chosen == {me}:
         raise StudyError(
             f"{consortium.name} has no party but {me}; add the others: tacit cert issue PARTY"
         )
-    if connect is not None and (len(peers) > 1 or listen is not None):
-        raise StudyError(
-            "--connect is for one side of two parties; put addresses into the consortium file"
-        )
-    dialled = {peers[0]: connect} if connect is not None else {}
-    if connect is None and not (listen is not None and len(peers) == 1):
-        dialled = {
-            peer: address for peer in peers if (address := _dialled(consortium, names, me, peer))
-        }
-    waits = len(dialled) < len(peers)
-    check_identity(consortium.ca, own.certificate, own.key, me)
-    network = TlsCarrier(
-        consortium.ca,
-        own.certificate,
-        own.key,
-        listen=(listen or own.address) if waits else None,
-        connect=dialled,
-    )
-    return names, network
+    return [name for name in consortium.members if name in chosen]
 
 
-def _dialled(consortium: Consortium, names: list[str], me: str, peer: str) -> Address | None:
-    """The peer's address, if it is for this side to dial."""
-    mine, theirs = consortium.members[me].address, consortium.members[peer].address
-    if mine is None and theirs is None:
-        raise StudyError(
-            f"neither {me} nor {peer} has an address; one needs --listen HOST:PORT, the other --connect"
-        )
-    later = names.index(me) > names.index(peer)
-    return theirs if theirs is not None and (later or mine is None) else None
+def _addresses_to_dial(consortium: Consortium, names: list[str], me: str) -> dict[str, Address]:
+    """The addresses of those peers that it is for this side to dial."""
+    addresses = {}
+    our_address = consortium.members[me].address
+    for peer in names:
+        if peer == me:
+            continue
+        address = consortium.members[peer].address
+        if address is None and our_address is None:
+            raise StudyError(
+                f"neither {me} nor {peer} has an address; "
+                "one of them has to listen at an address, and the other to connect to it",
+                parameters=("listen", "connect"),
+            )
+        is_later = names.index(me) > names.index(peer)
+        if address is not None and (is_later or our_address is None):
+            addresses[peer] = address
+    return addresses

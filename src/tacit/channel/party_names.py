@@ -7,6 +7,7 @@ import re
 from tacit.core.errors import DataError, shown
 
 PARTY_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+LONGEST_CONSORTIUM = 64  # bytes
 
 
 def check_party_name(name: str) -> str:
@@ -14,25 +15,26 @@ def check_party_name(name: str) -> str:
 
     >>> check_party_name("Alice")
     Traceback (most recent call last):
-    tacit.core.errors.DataError: 'Alice' cannot name a party; expected up to 63 lower-case letters, digits and hyphens,
-    no hyphen first or last, such as 'alice'
+    tacit.core.errors.DataError: 'Alice' cannot name a party; expected up to 63 lower-case letters,
+    digits and hyphens, no hyphen first or last, such as 'alice'
     """
     if name == "ca":
         raise DataError("'ca' cannot name a party: ca.pem is the authority's; choose another name")
     if not PARTY_NAME.fullmatch(name):
         likely = re.sub(r"[^a-z0-9]+", "-", name.lower())[:63].strip("-") or "alice"
         raise DataError(
-            f"{shown(name)} cannot name a party; expected up to 63 lower-case letters, digits and hyphens, "
-            f"no hyphen first or last, such as {likely!r}"
+            f"{shown(name)} cannot name a party; expected up to 63 lower-case letters, "
+            f"digits and hyphens, no hyphen first or last, such as {likely!r}"
         )
     return name
 
 
 def check_consortium_name(name: str) -> str:
     """The name, if it fits a certificate."""
-    if not name or name != name.strip() or not name.isprintable() or len(name.encode()) > 64:
-        what = (
-            "expected 1 to 64 letters, digits, blanks or signs on one line, such as 'heart-study'"
+    is_line = bool(name) and name == name.strip() and name.isprintable()
+    if not is_line or len(name.encode()) > LONGEST_CONSORTIUM:
+        raise DataError(
+            f"{shown(name)} cannot name a consortium; expected 1 to 64 letters, digits, blanks "
+            "or signs on one line, such as 'heart-study'"
         )
-        raise DataError(f"{shown(name)} cannot name a consortium; {what}")
     return name

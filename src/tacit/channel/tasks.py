@@ -8,17 +8,17 @@ from typing import Any
 
 
 async def together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
-    """All of it at the same time; the first error ends the rest, and is raised as it is."""
+    """All results; the first error ends the rest, and is raised as it is."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in work]
+            tasks = [group.create_task(coroutine) for coroutine in work]
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return [task.result() for task in tasks]
 
 
 async def stop(*tasks: asyncio.Task[Any]) -> None:
-    """Ends tasks and waits for their end; what they raise on the way is of no interest."""
+    """Ends tasks and waits for their end; what they raise on the way is dropped."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -26,7 +26,8 @@ async def stop(*tasks: asyncio.Task[Any]) -> None:
 
 async def to_the_end(work: Coroutine[Any, Any, Any]) -> None:
     """Work that a cancellation has to wait for, such as a file that is being written."""
-    task, cancelled = asyncio.ensure_future(work), False
+    task = asyncio.ensure_future(work)
+    cancelled = False
     while not task.done():
         try:
             await asyncio.shield(task)

@@ -1,1 +1,1 @@
-"""Learning where parties hold different columns of the same people: first, whom they have in common."""
+"""Learning where parties hold different columns about the same people: first, who these are."""

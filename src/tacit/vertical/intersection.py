@@ -1,49 +1,57 @@
-"""Whom parties have in common: the protocol between processes of several machines, or all of it in one."""
+"""Which people all parties know: between processes on several machines, or all in one process."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.channel.consortium import Address, Consortium
-from tacit.channel.endpoint import Endpoint, Program, Timing
+from tacit.channel.endpoint import Endpoint
+from tacit.channel.event_loop import complete
 from tacit.channel.link import Link
 from tacit.channel.loopback import converse
 from tacit.channel.meeting import meet
-from tacit.core.errors import DataError, StudyError, shown
-from tacit.core.events import Advanced, Event, OnEvent, ignore
-from tacit.core.fields import check_names, conform, field_types
+from tacit.channel.timing import Timing
+from tacit.channel.tls import TlsCarrier
+from tacit.core.errors import DataError, StudyError
+from tacit.core.events import Advanced, Event, OnEvent, ignore, tell
+from tacit.core.fields import conform
+from tacit.core.signatures import takes_options
 from tacit.data.readers import read_table
+from tacit.vertical.batch_threads import BatchThreads, usable_cores
 from tacit.vertical.groups.group import Group
-from tacit.vertical.identifiers import Identifiers, Spelling, read_identifiers
-from tacit.vertical.psi import Party, intersect
+from tacit.vertical.identifiers import Identifiers, read_identifiers
+from tacit.vertical.party import Party
+from tacit.vertical.psi import intersect
+from tacit.vertical.psi_options import PSI_DEFAULTS, PsiOptions
+from tacit.vertical.psi_question import PsiQuestion
 from tacit.vertical.terms import Budget, Terms, agree
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tacit.vertical.psi_options import PartyData
+
+Table = TypeVar("Table", "pd.DataFrame", "pd.Series[Any]")
 PURPOSE = "psi"
 UNNAMED = 'name yourself: party="alice"; or give {name: table, ...} to try it out in one process'
-LONGEST = 100  # bytes of the word for what is compared
-GLANCE = 0.2  # seconds from one look for an interrupt to the next, in a notebook
 
 
 @dataclass(frozen=True, eq=False)
 class Intersection:
     """What one party has learnt.
 
-    `rows` are its rows of the people that all have, in the same order at every party that learns them; where an
-    identifier is in several rows, the first. It is None where the party learns the size alone, `size` where not even
-    that. `sizes` says how many different identifiers each party brought.
+    `rows` are its rows of the people known to all parties, in the same order at every party that
+    learns them; where an identifier is in several rows, the first. It is None where the party
+    learns the size alone, and `size` is None where it does not learn that either. `sizes` says how
+    many different identifiers each party brought.
     """
 
     party: str
@@ -58,10 +66,12 @@ class Intersection:
     received: int
     seconds: float
 
-    def of(self, table: Any) -> Any:
-        """The party's rows of the common people, in the common order."""
+    def of(self, table: Table) -> Table:
+        """The table's rows of the people known to all parties, in the order that all share."""
         if self.rows is None:
-            raise StudyError(f"{self.party} has not learnt which rows are common")
+            raise StudyError(
+                f"{self.party} has not learnt which of its rows the other parties have too"
+            )
         if len(table) != self.total:
             raise DataError(
                 f"the table has {len(table)} rows, and the one that was compared {self.total}"
@@ -69,241 +79,176 @@ class Intersection:
         return table.iloc[self.rows]
 
 
-def psi(
-    data: Any,
-    key: str | Sequence[str],
-    *,
-    party: str | None = None,
-    consortium: str | Path | Consortium | None = None,
-    others: Sequence[str] = (),
-    listen: str | None = None,
-    connect: str | None = None,
-    learns: str = "all",
-    size_only: bool = False,
-    column: str | None = None,
-    group: str = "ristretto255",
-    spelling: Spelling | Mapping[str, str] | None = None,
-    most: int | None = None,
-    patience: float = Timing.away,
-    threads: int | None = None,
-    on_event: OnEvent = ignore,
-    conclude: Callable[[Intersection], None] = lambda _: None,
-    publish: Callable[[], None] = lambda: None,
-) -> Any:
-    """See `tacit.psi`. `conclude` gets the result before the other parties hear that it is safe; where a party has to
-    start anew, it gets the new one."""
-    question = _question(key, column, group, spelling)
-    reveal: Literal["rows", "size"] = "size" if size_only else "rows"
-    learner = None if learns == "all" else learns
-    threads = conform(cores() if threads is None else threads, int, "threads")
-    if threads < 1:
-        raise StudyError(f"threads: expected 1 or more, got {threads}")
+def psi(data: Any, key: str | Sequence[str], *, party: str | None = None, **options: Any) -> Any:
+    """Takes part as this party or, without one, compares tables in this process."""
     if party is None:
-        if consortium or others or listen or connect:
-            raise StudyError(UNNAMED)
-        return _compare_here(data, (*question, reveal, learner), _keys(key), threads, on_event)
-    others = [others] if isinstance(others, str) else others
-    if most is not None and conform(most, int, "most") < 0:
-        raise StudyError(f"most: expected 0 or more, got {most}")
-    if not question[0].networked:
-        raise StudyError(
-            f"{group} is not secure, so it stays in one process; choose another group, or --local"
-        )
-    if not isinstance(consortium, Consortium):
-        consortium = Consortium.find(Path(consortium).expanduser() if consortium else None)
-    places = {
-        "listen": listen and Address.parse(listen),
-        "connect": connect and Address.parse(connect),
-    }
-    names, network = meet(consortium, party, others, **places)  # type: ignore[arg-type]
-    terms = Terms(tuple(names), *question, reveal, learner)
-    identifiers = _identifiers(party, data, terms, _keys(key))
-    with ThreadPoolExecutor(threads) as pool:
-        peers, timing = [name for name in names if name != party], Timing(away=patience)
-        endpoint = Endpoint(
-            party, peers, network, purpose=PURPOSE, timing=timing, on_event=on_event
-        )
-        program = _program(
-            party,
-            identifiers,
-            terms,
-            pool,
-            threads,
-            on_event,
-            None if most is None else Budget(most),
-        )
-        return complete(endpoint.run(program, conclude, publish))
+        return compare_tables(data, key, **options)
+    return take_part(data, key, party, **options)
 
 
-def _keys(key: str | Sequence[str]) -> tuple[str, ...]:
-    keys = (key,) if isinstance(key, str) else tuple(key)
-    if not keys or not all(isinstance(one, str) and one for one in keys):
-        raise StudyError(f"key: expected a column's name or several, got {shown(key)}")
-    return keys
-
-
-def _question(
+@takes_options(PsiOptions, PSI_DEFAULTS)
+def compare_tables(
+    tables: Mapping[str, PartyData] | PartyData,
     key: str | Sequence[str],
-    column: str | None,
-    group: str,
-    spelling: Spelling | Mapping[str, str] | None,
-) -> tuple[Group, str, Spelling]:
-    """The group, what is compared, and which spellings are the same."""
-    column = column or "+".join(_keys(key))
-    if not isinstance(column, str):
-        raise StudyError(
-            f"column: expected a word for what is compared, such as nin, got {shown(column)}"
-        )
-    if len(column.encode("utf-8", "surrogatepass")) > LONGEST:
-        raise StudyError(
-            f"{shown(column)} is too long a name for what is compared; give a shorter one (--as)"
-        )
-    if len(_keys(key)) > 1 and column != "+".join(_keys(key)):
-        column += f" ({len(_keys(key))} columns)"  # another number of them never matches
-    chosen = Group.build(group)
-    chosen.check()
-    if isinstance(spelling, Mapping):
-        check_names(spelling, field_types(Spelling), "spelling")
-        same: Any = {
-            name: conform(value, field_types(Spelling)[name], name)
-            for name, value in spelling.items()
-        }
-        spelling = Spelling(**same)
-    if not isinstance(spelling, Spelling | None):
-        raise StudyError(
-            f'spelling: expected settings such as {{"case": "keep"}}, got {shown(spelling)}'
-        )
-    return chosen, column, spelling or Spelling()
-
-
-def _compare_here(
-    tables: Any, question: tuple[Any, ...], key: tuple[str, ...], threads: int, on_event: OnEvent
+    **options: Unpack[PsiOptions],
 ) -> dict[str, Intersection]:
+    """Compares the tables of several parties, `{name: table, ...}`, in this process."""
+    question = PsiQuestion.read(key, options)
+    thread_count = _thread_count(options["threads"])
+    if options["consortium"] or options["others"] or options["listen"] or options["connect"]:
+        raise StudyError(UNNAMED, parameters=("party",))
     if not isinstance(tables, Mapping) or not all(isinstance(name, str) for name in tables):
-        raise StudyError(UNNAMED)
-    terms = Terms(tuple(tables), *question)
-    with ThreadPoolExecutor(threads) as pool:
-        programs = {
-            name: _program(name, _identifiers(name, table, terms, key), terms, pool, threads, hear)
-            for (name, table), hear in zip(
-                tables.items(), _summed(on_event, len(tables)), strict=True
-            )
-        }
+        raise StudyError(UNNAMED, parameters=("party",))
+    terms = question.terms(list(tables))
+    listeners = _adding_up(_listener(options), len(tables))
+    with BatchThreads(thread_count) as threads:
+        programs = {}
+        for (name, table), on_event in zip(tables.items(), listeners, strict=True):
+            identifiers = _identifiers(name, table, question)
+            programs[name] = Comparison(name, identifiers, terms, threads, on_event).run
         return complete(converse(programs, purpose=PURPOSE))
 
 
-def _summed(on_event: OnEvent, parties: int) -> list[OnEvent]:
-    """Listeners for parties of one process, whose work is one: their progress is added up."""
+@takes_options(PsiOptions, PSI_DEFAULTS)
+def take_part(
+    data: PartyData,
+    key: str | Sequence[str],
+    party: str,
+    *,
+    conclude: Callable[[Intersection], None] = lambda _: None,
+    publish: Callable[[], None] = lambda: None,
+    **options: Unpack[PsiOptions],
+) -> Intersection:
+    """Compares this party's data with those of the others, which run this on their machines.
+
+    `conclude` gets the result before the other parties hear that it is safe; where a party has to
+    start anew, it gets the new one. `publish` is called once all parties have concluded.
+    """
+    question = PsiQuestion.read(key, options)
+    thread_count = _thread_count(options["threads"])
+    budget = _budget(options["most"])
+    _check_networked(question.group)
+    names, carrier = _meet(party, options)
+    terms = question.terms(names)
+    identifiers = _identifiers(party, data, question)
+    on_event = _listener(options)
+    peers = [name for name in names if name != party]
+    timing = Timing(away=options["patience"])
+    with BatchThreads(thread_count) as threads:
+        endpoint = Endpoint(
+            party, peers, carrier, purpose=PURPOSE, timing=timing, on_event=on_event
+        )
+        comparison = Comparison(party, identifiers, terms, threads, on_event, budget)
+        return complete(endpoint.run(comparison.run, conclude, publish))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One party's program: agree on the terms, then run the protocol."""
+
+    me: str
+    identifiers: Identifiers
+    terms: Terms
+    threads: BatchThreads
+    on_event: OnEvent
+    budget: Budget | None = None
+
+    async def run(self, links: Mapping[str, Link]) -> Intersection:
+        values = self.identifiers.values
+        deal = await agree(links, self.me, self.terms, len(values), self.budget)
+        start = time.perf_counter()  # waiting for the others to appear is not work
+        party = await asyncio.to_thread(Party, self.me, values, deal, self.threads, self.on_event)
+        common_rows = await intersect(party, links)
+        rows = None
+        if common_rows.positions is not None:
+            rows = self.identifiers.rows[common_rows.positions]
+        return Intersection(
+            party=self.me,
+            size=common_rows.size,
+            rows=rows,
+            sizes=deal.sizes,
+            total=self.identifiers.total,
+            missing=self.identifiers.missing,
+            repeated=self.identifiers.repeated,
+            session=deal.session.hex(),
+            sent=sum(link.sent for link in links.values()),
+            received=sum(link.received for link in links.values()),
+            seconds=time.perf_counter() - start,
+        )
+
+
+def _identifiers(name: str, data: PartyData, question: PsiQuestion) -> Identifiers:
+    """A party's identifiers; what is wrong with its data is said with its name."""
+    try:
+        if isinstance(data, str | Path):
+            data = read_table(Path(data).expanduser(), as_text=True)
+        return read_identifiers(data, question.keys, question.spelling)
+    except DataError as error:
+        raise DataError(f"{name}: {error}", parameters=error.parameters) from None
+
+
+def _adding_up(on_event: OnEvent, parties: int) -> list[OnEvent]:
+    """A listener for each party of one process; their progress is added up, since it is one."""
     done = [0] * parties
 
-    def listener(place: int) -> OnEvent:
+    def listener(index: int) -> OnEvent:
         def hear(event: Event) -> None:
             if isinstance(event, Advanced):
-                done[place] = event.done
+                done[index] = event.done
                 event = Advanced(event.what, sum(done), parties * event.total)
             on_event(event)
 
         return hear
 
-    return [listener(place) for place in range(parties)]
+    return [listener(index) for index in range(parties)]
 
 
-def _identifiers(name: str, table: Any, terms: Terms, key: tuple[str, ...]) -> Identifiers:
-    try:
-        if isinstance(table, str | Path):
-            table = read_table(Path(table).expanduser(), as_text=True)
-        return read_identifiers(table, key, terms.spelling)
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from None
+# options as they are used
 
 
-def _program(
-    me: str,
-    identifiers: Identifiers,
-    terms: Terms,
-    pool: ThreadPoolExecutor,
-    threads: int,
-    on_event: OnEvent,
-    accept: Budget | None = None,
-) -> Program[Intersection]:
-    async def program(links: Mapping[str, Link]) -> Intersection:
-        deal = await agree(links, me, terms, len(identifiers), accept)
-        start = time.perf_counter()  # waiting for the others to appear is not work
-        party = await asyncio.to_thread(
-            Party, me, identifiers.values, deal, pool, threads, on_event
-        )
-        found = await intersect(party, links)
-        return Intersection(
-            me,
-            found.size,
-            None if found.places is None else identifiers.rows[found.places],
-            deal.sizes,
-            identifiers.total,
-            identifiers.missing,
-            identifiers.repeated,
-            deal.session.hex(),
-            sum(link.sent for link in links.values()),
-            sum(link.received for link in links.values()),
-            time.perf_counter() - start,
+def _listener(options: PsiOptions) -> OnEvent:
+    listeners = options["on_event"]
+    return ignore if listeners is None else tell(listeners)
+
+
+def _thread_count(threads: int | None) -> int:
+    if threads is None:
+        return usable_cores()
+    count: int = conform(threads, int, "threads")
+    if count < 1:
+        raise StudyError(f"threads: expected 1 or more, got {count}", parameters=("threads",))
+    return count
+
+
+def _budget(most: int | None) -> Budget | None:
+    if most is None:
+        return None
+    if conform(most, int, "most") < 0:
+        raise StudyError(f"most: expected 0 or more, got {most}", parameters=("most",))
+    return Budget(most)
+
+
+def _check_networked(group: Group) -> None:
+    if not group.networked:
+        raise StudyError(
+            f"{group.name} is not secure, so it stays in one process; "
+            "choose another group, or compare tables in one process",
+            parameters=("group",),
         )
 
-    return program
+
+def _meet(party: str, options: PsiOptions) -> tuple[list[str], TlsCarrier]:
+    """The parties of the session, and this one's way to the others."""
+    consortium = options["consortium"]
+    if not isinstance(consortium, Consortium):
+        consortium = Consortium.find(Path(consortium).expanduser() if consortium else None)
+    peers = options["others"]
+    if isinstance(peers, str):
+        peers = [peers]
+    listen = _address(options["listen"])
+    connect = _address(options["connect"])
+    return meet(consortium, party, peers, listen=listen, connect=connect)
 
 
-def cores() -> int:
-    """Of those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def complete(work: Coroutine[Any, Any, T]) -> T:
-    """Runs it to its end, also in a notebook, which has a loop of its own; an interrupt stops it in order."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    return _complete_in_thread(work)
-
-
-def _complete_in_thread(work: Coroutine[Any, Any, T]) -> T:
-    """Runs it in a thread with a loop of its own; an interrupt may come at any moment, also while that starts."""
-    outcome, stop = Future[T](), Future[None]()
-    thread = threading.Thread(target=_run_apart, args=(work, outcome, stop))
-    try:
-        thread.start()
-        return _await(outcome)
-    except KeyboardInterrupt:
-        if outcome.cancel():  # the thread has not begun, and will find that it need not
-            work.close()
-        else:
-            stop.set_result(None)
-            wait([outcome])
-        raise
-
-
-def _run_apart(work: Coroutine[Any, Any, T], outcome: Future[T], stop: Future[None]) -> None:
-    """The thread's side: the work until it ends, or until `stop` is done."""
-
-    async def main() -> T:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-
-        def cancel(_: Future[None]) -> None:
-            with suppress(RuntimeError):  # the loop has closed: the work ended in the meantime
-                loop.call_soon_threadsafe(task.cancel)
-
-        stop.add_done_callback(cancel)  # at once, if it is done
-        return await work
-
-    if not outcome.set_running_or_notify_cancel():
-        return
-    try:
-        outcome.set_result(asyncio.run(main()))
-    except BaseException as error:
-        outcome.set_exception(error)
-
-
-def _await(outcome: Future[T]) -> T:
-    """Its result. A signal that comes just before a wait does not end it, so that waits are short."""
-    while not outcome.done():
-        wait([outcome], timeout=GLANCE)
-    return outcome.result()
+def _address(text: str | None) -> Address | None:
+    return Address.parse(text) if text else None

@@ -1,4 +1,4 @@
-"""What parties have to agree on before they compare anything, and the session that follows from it."""
+"""What parties have to agree on before they compare anything, and the session that follows."""
 
 from __future__ import annotations
 
@@ -20,20 +20,38 @@ from tacit.vertical.tags import tag_length
 VERSION = 1  # of the protocol
 MOST = 1 << 32  # identifiers of a party
 MOST_PARTIES = 50  # a link carries messages of at most 64 names, one for every party and a few more
-WORDS = {
-    "version": "version of the protocol; install the same tacit on all sides",
-    "parties": "parties; use the same consortium file and the same --with",
-    "group": "--group",
-    "column": "what is compared; name the same columns in the same order, or where names differ give all the same --as",
-    "spelling": "--unicode, --case and --spaces",
-    "reveal": "--size-only",
-    "learner": "--learns",
+LONGEST_TERMS = 1 << 16  # bytes
+NONCE = 32  # bytes; it is sent in hex
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How a difference in one of the terms is told; `parameters` are those that set the term."""
+
+    words: str
+    parameters: tuple[str, ...] = ()
+
+
+DIFFERENCES = {
+    "version": Difference("version of the protocol; install the same tacit on all sides"),
+    "parties": Difference(
+        "parties; use the same consortium file and the same others", ("consortium", "others")
+    ),
+    "group": Difference("group", ("group",)),
+    "column": Difference(
+        "what is compared; name the same columns in the same order, "
+        "or where names differ give all the same column",
+        ("key", "column"),
+    ),
+    "spelling": Difference("spelling", ("spelling",)),
+    "reveal": Difference("size_only", ("size_only",)),
+    "learner": Difference("learns", ("learns",)),
 }
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The parts on which all sides have to agree; `learner` is a party, or None for all."""
+    """What all sides have to agree on; `learner` is a party, or None for all."""
 
     parties: tuple[str, ...]
     group: Group
@@ -43,20 +61,21 @@ class Terms:
     learner: str | None = None
 
     def __post_init__(self) -> None:
+        names = ", ".join(self.parties)
         if len(self.parties) < 2:
-            raise StudyError(
-                f"an intersection needs two parties or more, got {', '.join(self.parties) or 'none'}"
-            )
+            raise StudyError(f"an intersection needs two parties or more, got {names or 'none'}")
         if len(self.parties) > MOST_PARTIES:
             raise StudyError(
                 f"at most {MOST_PARTIES} parties can be compared at once, got {len(self.parties)}"
             )
         if self.learner is not None and self.learner not in self.parties:
             raise StudyError(
-                f"{self.learner!r} cannot learn the result: the parties are {', '.join(self.parties)}"
+                f"{self.learner!r} cannot learn the result: the parties are {names}",
+                parameters=("learns",),
             )
 
     def stated(self) -> dict[str, Any]:
+        """The terms as they are sent; the keys are those of DIFFERENCES."""
         return {
             "version": VERSION,
             "parties": list(self.parties),
@@ -70,7 +89,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Deal:
-    """Terms that all have agreed on, with their sizes, and the session's secret-free name."""
+    """Terms that all have agreed on, with their sizes. The session's name holds no secret."""
 
     terms: Terms
     sizes: Mapping[str, int]
@@ -84,11 +103,8 @@ class Deal:
     def reveal(self) -> str:
         return self.terms.reveal
 
-    @property
-    def learners(self) -> list[str]:
-        return [name for name in self.sizes if self.learns(name)]
-
     def learns(self, party: str) -> bool:
+        """Whether this party may learn the result."""
         return self.terms.learner in (None, party)
 
     @property
@@ -98,7 +114,7 @@ class Deal:
 
     @property
     def judge(self) -> str:
-        """Of three parties or more, the one before the collector, with whom the collector's own set ends its way."""
+        """Of three parties or more, the one before the collector, whose set it tags."""
         names = list(self.sizes)
         return names[names.index(self.collector) - 1]
 
@@ -108,24 +124,29 @@ class Deal:
         The collector comes last, so that no other party holds two sets that it could compare.
         """
         names = list(self.sizes)
-        at = names.index(owner)
-        around = names[at:] + names[:at]
+        start = names.index(owner)
+        around = names[start:] + names[:start]
         if owner == self.collector:
             return around
-        return [name for name in around if name != self.collector] + [self.collector]
+        around.remove(self.collector)
+        return [*around, self.collector]
 
-    def place(self, party: str) -> int:
-        """By which messages name a party: names may be long, and in any script."""
+    def index(self, party: str) -> int:
+        """The number by which messages name a party: names may be long, and in any script."""
         return list(self.sizes).index(party)
 
     @property
     def tag(self) -> bytes:
-        """For hashing into the group: no two sessions, columns or versions share a hash (RFC 9380, section 3.1)."""
+        """For hashing into the group (RFC 9380, section 3.1).
+
+        No two sessions, columns or versions share a hash.
+        """
         head = f"tacit-psi-v{VERSION}-{self.group.name}-{self.terms.column}-"
         return head.encode("utf-8", "surrogatepass") + self.session
 
     @property
     def tag_length(self) -> int:
+        """Bytes of a tag."""
         return tag_length(list(self.sizes.values()))
 
     @property
@@ -138,19 +159,23 @@ class Deal:
 class Budget:
     """How many identifiers each peer may bring, in all attempts of a run.
 
-    Whoever brings every identifier there could be learns all of the others' sets, be it at once or bit by bit.
+    Whoever brings every identifier there could be learns all of the others' sets, be it at once or
+    bit by bit.
     """
 
     most: int
     brought: dict[str, int] = field(default_factory=dict)
 
     def spend(self, me: str, peer: str, size: int) -> None:
+        """Counts what the peer brings, and refuses what is too much."""
         before = self.brought.get(peer, 0)
         self.brought[peer] = before + size
-        if before + size > self.most:
-            again = f" after {before:,} in earlier attempts" if before else ""
+        if self.brought[peer] > self.most:
+            earlier = f" after {before:,} in earlier attempts" if before else ""
             raise ChannelError(
-                f"{peer} brings {size:,} identifiers{again}, and {me} accepts at most {self.most:,}"
+                f"{peer} brings {size:,} identifiers{earlier}, "
+                f"and {me} accepts at most {self.most:,}",
+                parameters=("most",),
             )
 
 
@@ -162,38 +187,54 @@ async def agree(
         raise StudyError(
             f"{size} identifiers are too many; at most {MOST - 1} can be compared at once"
         )
-    said = terms.stated() | {"size": size, "nonce": secrets.token_hex(32)}
-    raw = json.dumps(said).encode()
+    statement = {**terms.stated(), "size": size, "nonce": secrets.token_hex(NONCE)}
+    raw = json.dumps(statement).encode()
     await asyncio.gather(*(link.send("terms", raw) for link in links.values()))
-    heard = {me: said}
+    statements = {me: statement}
     for peer, link in links.items():
-        heard[peer] = _understood(peer, await link.receive("terms"))
-        for key, words in WORDS.items():
-            if heard[peer].get(key) != said[key]:
-                raise ChannelError(
-                    f"{me} and {peer} differ in {words}: {shown(said[key])} and {shown(heard[peer].get(key))}"
-                )
+        statements[peer] = _understood(peer, await link.receive("terms"))
+        _check_equal(me, peer, statement, statements[peer])
         if accept is not None:
-            accept.spend(me, peer, heard[peer]["size"])
-    sizes = {name: int(heard[name]["size"]) for name in terms.parties}
-    whole = json.dumps(
-        [terms.stated(), sizes, [heard[name]["nonce"] for name in terms.parties]], sort_keys=True
-    )
-    return Deal(terms, sizes, hashlib.sha256(whole.encode()).digest())
+            accept.spend(me, peer, statements[peer]["size"])
+    return _deal(terms, statements)
+
+
+def _deal(terms: Terms, statements: Mapping[str, Mapping[str, Any]]) -> Deal:
+    """The deal; its session is named by the terms and by all sizes and nonces."""
+    sizes = {name: int(statements[name]["size"]) for name in terms.parties}
+    nonces = [statements[name]["nonce"] for name in terms.parties]
+    agreement = json.dumps([terms.stated(), sizes, nonces], sort_keys=True)
+    session = hashlib.sha256(agreement.encode()).digest()
+    return Deal(terms, sizes, session)
+
+
+def _check_equal(
+    me: str, peer: str, our_statement: Mapping[str, Any], their_statement: Mapping[str, Any]
+) -> None:
+    for key, difference in DIFFERENCES.items():
+        ours = our_statement[key]
+        theirs = their_statement.get(key)
+        if ours != theirs:
+            raise ChannelError(
+                f"{me} and {peer} differ in {difference.words}: {shown(ours)} and {shown(theirs)}",
+                parameters=difference.parameters,
+            )
 
 
 def _understood(peer: str, raw: bytes) -> dict[str, Any]:
+    """A peer's statement, with a size and a nonce that can be; its terms are not checked yet."""
     try:
-        said = json.loads(raw) if len(raw) <= 1 << 16 else None
+        statement = json.loads(raw) if len(raw) <= LONGEST_TERMS else None
     except (ValueError, RecursionError):
-        said = None
-    size, nonce = (said.get("size"), said.get("nonce")) if isinstance(said, dict) else (None, None)
-    if (
-        type(size) is not int
-        or not 0 <= size < MOST
-        or not isinstance(nonce, str)
-        or len(nonce) != 64
-    ):
+        statement = None
+    if not isinstance(statement, dict) or not _is_possible(statement):
         raise ChannelError(f"{peer} sent terms that this version does not understand")
-    assert isinstance(said, dict)
-    return said
+    return statement
+
+
+def _is_possible(statement: Mapping[str, Any]) -> bool:
+    size = statement.get("size")
+    nonce = statement.get("nonce")
+    if type(size) is not int or not 0 <= size < MOST:  # True is an int, and no size
+        return False
+    return isinstance(nonce, str) and len(nonce) == 2 * NONCE

@@ -1,4 +1,7 @@
-"""Certificates hold in a real TLS handshake, keys are their owner's alone, and what is wrong is said in one line."""
+"""Certificates hold in a real TLS handshake, and keys are their owner's alone.
+
+What is wrong is said in one line.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,9 @@ from tacit.channel.certificates import (
     create_request,
     describe,
     issue,
-    read_certificate,
 )
 from tacit.channel.party_names import check_consortium_name, check_party_name
+from tacit.channel.x509_files import read_certificate
 from tacit.core.errors import DataError, MissingDependencyError
 
 LONG_AGO = datetime.now(UTC) - timedelta(days=1000)
@@ -50,13 +53,13 @@ def open_umask() -> Iterator[None]:
 
 
 def context(purpose: int, folder: Path, party: str, ca: Path | None = None) -> ssl.SSLContext:
-    made = ssl.SSLContext(purpose)
-    made.minimum_version = ssl.TLSVersion.TLSv1_3
-    made.verify_mode = ssl.CERT_REQUIRED
-    made.verify_flags |= ssl.VERIFY_X509_STRICT
-    made.load_verify_locations(ca or folder / "ca.pem")
-    made.load_cert_chain(folder / f"{party}.pem", folder / f"{party}.key")
-    return made
+    side = ssl.SSLContext(purpose)
+    side.minimum_version = ssl.TLSVersion.TLSv1_3
+    side.verify_mode = ssl.CERT_REQUIRED
+    side.verify_flags |= ssl.VERIFY_X509_STRICT
+    side.load_verify_locations(ca or folder / "ca.pem")
+    side.load_cert_chain(folder / f"{party}.pem", folder / f"{party}.key")
+    return side
 
 
 def shake_hands(
@@ -188,12 +191,8 @@ def test_a_request_that_lies_in_the_folder_is_used(folder: Path, tmp_path: Path)
     shutil.copy(create_request(tmp_path, "carol"), folder)
     issue(folder, "carol")
     assert not (folder / "carol.key").exists()
-    assert (
-        check_identity(
-            folder / "ca.pem", folder / "carol.pem", tmp_path / "carol.key", "carol"
-        ).party
-        == "carol"
-    )
+    ca, certificate, _ = files(folder, "carol")
+    assert check_identity(ca, certificate, tmp_path / "carol.key", "carol").party == "carol"
 
 
 def test_no_certificate_outlives_its_authority(tmp_path: Path) -> None:
@@ -203,13 +202,11 @@ def test_no_certificate_outlives_its_authority(tmp_path: Path) -> None:
 
 
 def test_a_certificate_is_described(folder: Path) -> None:
-    found = describe(folder / "alice.pem")
-    assert (found.party, found.consortium, found.authority) == ("alice", "heart-study", False)
-    assert found.issuer == "CN=certificate authority,O=heart-study"
-    assert (
-        found.fingerprint
-        == read_certificate(folder / "alice.pem").fingerprint(hashes.SHA256()).hex()
-    )
+    alice = describe(folder / "alice.pem")
+    assert (alice.party, alice.consortium, alice.authority) == ("alice", "heart-study", False)
+    assert alice.issuer == "CN=certificate authority,O=heart-study"
+    certificate = read_certificate(folder / "alice.pem")
+    assert alice.fingerprint == certificate.fingerprint(hashes.SHA256()).hex()
     assert describe(folder / "ca.pem").authority
 
 
@@ -344,8 +341,8 @@ def test_an_expired_authority_is_said_to_be_so(tmp_path: Path) -> None:
 
 def csr(path: Path, name: str, key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> Path:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    made = x509.CertificateSigningRequestBuilder(subject).sign(key, hashes.SHA256())
-    path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    request = x509.CertificateSigningRequestBuilder(subject).sign(key, hashes.SHA256())
+    path.write_bytes(request.public_bytes(serialization.Encoding.PEM))
     return path
 
 
@@ -492,7 +489,5 @@ def test_without_cryptography_the_command_that_installs_it_is_named(
 
 def test_importing_the_module_does_not_import_cryptography() -> None:
     code = f"import sys, {certificates.__name__}; print('cryptography' in sys.modules)"
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
-        == "False\n"
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "False\n"

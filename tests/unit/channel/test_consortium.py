@@ -30,25 +30,25 @@ def written(folder: Path, text: str = TEXT) -> Path:
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
-    found = Consortium.read(written(tmp_path))
-    assert (found.name, found.ca) == ("heart-study", tmp_path / "ca.pem")
-    assert list(found.members) == ["alice", "bob", "carol", "dora"]
-    assert found.member("alice") == default_member(
+    consortium = Consortium.read(written(tmp_path))
+    assert (consortium.name, consortium.ca) == ("heart-study", tmp_path / "ca.pem")
+    assert list(consortium.members) == ["alice", "bob", "carol", "dora"]
+    assert consortium.member("alice") == default_member(
         "alice", tmp_path, Address("alice.example", 7050)
     )
-    bob = found.member("bob")
+    bob = consortium.member("bob")
     assert (bob.address, bob.certificate, bob.key) == (
         Address("::1", 7050),
         tmp_path / "certs" / "b.pem",
         Path("/keys/b.key"),
     )
-    assert found.member("carol").address is None
+    assert consortium.member("carol").address is None
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    found = Consortium.read(written(tmp_path))
-    found.write(tmp_path / "again.yaml")
-    assert Consortium.read(tmp_path / "again.yaml") == found
+    consortium = Consortium.read(written(tmp_path))
+    consortium.write(tmp_path / "again.yaml")
+    assert Consortium.read(tmp_path / "again.yaml") == consortium
     text = (tmp_path / "again.yaml").read_text()
     assert text.startswith("# ")
     assert "\n  alice: {address: 'alice.example:7050'}\n" in text
@@ -61,8 +61,8 @@ def test_a_file_in_another_folder_names_the_same_files(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("in").mkdir()
-    found = Consortium.read(written(Path("in")))
-    found.write(Path("out", "consortium.yaml"))
+    consortium = Consortium.read(written(Path("in")))
+    consortium.write(Path("out", "consortium.yaml"))
     again = Consortium.read(Path("out", "consortium.yaml"))
     assert again.ca.resolve() == (tmp_path / "in" / "ca.pem").resolve()
     assert again.member("carol").key.resolve() == (tmp_path / "in" / "carol.key").resolve()
@@ -71,29 +71,28 @@ def test_a_file_in_another_folder_names_the_same_files(
 
 @pytest.mark.parametrize("name", ["no", "7", "1e3", "null", "on"])
 def test_names_that_yaml_takes_for_something_else_survive(tmp_path: Path, name: str) -> None:
-    made = Consortium(name, tmp_path / "ca.pem", {name: default_member(name, tmp_path)})
-    made.write(tmp_path / "c.yaml")
-    assert Consortium.read(tmp_path / "c.yaml") == made
+    consortium = Consortium(name, tmp_path / "ca.pem", {name: default_member(name, tmp_path)})
+    consortium.write(tmp_path / "c.yaml")
+    assert Consortium.read(tmp_path / "c.yaml") == consortium
 
 
 def test_a_consortium_without_parties_is_one_that_is_being_built(tmp_path: Path) -> None:
-    made = Consortium("ünïon of many", tmp_path / "ca.pem", {})
-    made.write(tmp_path / "consortium.yaml")
-    assert Consortium.find(tmp_path) == made
+    consortium = Consortium("ünïon of many", tmp_path / "ca.pem", {})
+    consortium.write(tmp_path / "consortium.yaml")
+    assert Consortium.find(tmp_path) == consortium
     with pytest.raises(
         DataError, match="no party of ünïon of many is called 'alice'; it has none yet"
     ):
-        made.member("alice")
+        consortium.member("alice")
 
 
 def test_a_party_takes_its_place_or_the_last(tmp_path: Path) -> None:
-    found = Consortium.read(written(tmp_path))
-    moved = found.with_member(default_member("bob", tmp_path)).with_member(
-        default_member("eve", tmp_path)
-    )
+    consortium = Consortium.read(written(tmp_path))
+    moved = consortium.with_member(default_member("bob", tmp_path))
+    moved = moved.with_member(default_member("eve", tmp_path))
     assert list(moved.members) == ["alice", "bob", "carol", "dora", "eve"]
     assert moved.member("bob").address is None
-    assert found.member("bob").address is not None
+    assert consortium.member("bob").address is not None
 
 
 def test_a_misspelt_party_is_guessed(tmp_path: Path) -> None:

@@ -46,11 +46,12 @@ def read_all(raw: bytes, largest: int = LARGEST) -> list[Frame]:
         reader = asyncio.StreamReader()
         reader.feed_data(raw)
         reader.feed_eof()
-        connection, found = Connection(reader, Nowhere(), "bob", "here"), []
+        connection = Connection(reader, Nowhere(), "bob", "here")
         connection.largest = largest
+        frames = []
         while not reader.at_eof():
-            found.append(await connection.read())
-        return found
+            frames.append(await connection.read())
+        return frames
 
     return asyncio.run(read())
 
@@ -134,9 +135,8 @@ HELLO = {"sender": "bob", "receiver": "alice", "process": "p", "epoch": 0, "purp
 
 
 def parse(said: object, kind: Kind = Kind.HELLO) -> Hello:
-    return Hello.parse(
-        Frame(kind, data=said if isinstance(said, bytes) else json.dumps(said).encode())
-    )
+    data = said if isinstance(said, bytes) else json.dumps(said).encode()
+    return Hello.parse(Frame(kind, data=data))
 
 
 def test_a_hello_comes_back_as_it_was() -> None:

@@ -16,6 +16,7 @@ import tacit
 from tacit.channel.certificates import create_authority, issue
 from tacit.channel.consortium import Address, Consortium, default_member
 from tacit.cli.main import main
+from tacit.vertical.intersection import take_part
 
 ALICE = "nin,age\n007,30\n8B,41\n9c,52\n,63\n9C,74\n"
 BOB = "nin;income\n9c;10,5\nx;20\n007;30\n"
@@ -195,8 +196,8 @@ def consortium(folder: Path) -> Path:
 def bobs_side(consortium: Path, **options: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that alice has gone, where she has
-        return tacit.psi(
-            "b.csv", "nin", party="bob", consortium=consortium, threads=1, patience=20, **options
+        return take_part(
+            "b.csv", "nin", "bob", consortium=consortium, threads=1, patience=20, **options
         )
 
 
@@ -248,10 +249,10 @@ def test_parties_that_want_other_things_are_told_so_and_nothing_is_written(
         done = psi(
             "--party", "alice", "--data", "a.csv", "--key", "nin", "--patience", "20", "--quiet"
         )
-        with pytest.raises(tacit.TacitError, match="--learns"):
+        with pytest.raises(tacit.TacitError, match="differ in learns"):
             other.result()
     assert (done.code, done.out) == (2, "")
-    assert "differ in --learns" in done.err
+    assert "differ in learns" in done.err
     assert not list(folder.glob("*-tryout*"))
 
 

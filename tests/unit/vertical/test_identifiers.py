@@ -17,7 +17,8 @@ from tacit.vertical.identifiers import EXACT, Identifiers, Spelling, read_identi
 
 UNICODE, CASE, SPACES = ("nfc", "nfkc", "keep"), ("fold", "keep"), ("collapse", "remove", "keep")
 SPELLINGS = [Spelling(*chosen) for chosen in itertools.product(UNICODE, CASE, SPACES)]  # type: ignore[arg-type]
-# Letters that fold to several, marks of several classes, signs whose forms hold spaces, spaces of many kinds.
+# Letters that fold to several, marks of several classes, signs whose forms hold spaces, spaces of
+# many kinds.
 AWKWARD = (
     "aAßẞİ\u0131Σςᾴΐŉǰﬀﬁ½²①\uff21ｱÅ\u212béẛ\u0301\u0323\u0345\u0308\u0307\u0338¨\u00b4\u00af\u1fc1\ufc5e한ᄒ"
     " \u00a0\u3000\u2003\t\n\x1f\u200b\ufeff\ud800"
@@ -58,24 +59,24 @@ def test_texts_that_look_the_same_are_the_same(text: str) -> None:
 @given(TEXTS)
 def test_each_part_of_a_spelling_does_what_it_says(text: str) -> None:
     for spelling in SPELLINGS:
-        found = spelling.apply(text)
+        spelt = spelling.apply(text)
         if spelling.unicode != "keep":
-            assert unicodedata.is_normalized(spelling.unicode.upper(), found)  # type: ignore[arg-type]
+            assert unicodedata.is_normalized(spelling.unicode.upper(), spelt)  # type: ignore[arg-type]
         if spelling.case == "fold" and spelling.unicode == "keep":
-            assert found == spelling.apply(text.casefold())
+            assert spelt == spelling.apply(text.casefold())
         if spelling.spaces == "collapse":
-            assert found == " ".join(found.split())
+            assert spelt == " ".join(spelt.split())
         if spelling.spaces == "remove":
-            assert not any(letter.isspace() for letter in found)
+            assert not any(letter.isspace() for letter in spelt)
     assert Spelling("keep", "keep", "keep").apply(text) == text
 
 
 def test_every_letter_has_one_spelling_and_every_capital_folds() -> None:
     spelling, compatible = Spelling(), Spelling("nfkc", "fold", "remove")
     for letter in map(chr, range(0x2FF00)):
-        for one in (spelling, compatible):
-            found = one.apply("x" + letter)
-            assert one.apply(found) == found, ascii(letter)
+        for rules in (spelling, compatible):
+            spelt = rules.apply("x" + letter)
+            assert rules.apply(spelt) == spelt, ascii(letter)
         if len(letter.upper().lower()) == 1:  # a capital that has one small letter
             assert spelling.apply(letter.upper()) == spelling.apply(letter.upper().lower()), ascii(
                 letter
@@ -83,7 +84,7 @@ def test_every_letter_has_one_spelling_and_every_capital_folds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("text", "other_text", "equal"),
     [
         ("Straße", "STRASSE", True),
         ("STRAẞE", "strasse", True),
@@ -108,8 +109,8 @@ def test_every_letter_has_one_spelling_and_every_capital_folds() -> None:
         ("007", "7", False),
     ],
 )
-def test_what_is_the_same_by_default(one: str, other: str, same: bool) -> None:
-    assert (Spelling().apply(one) == Spelling().apply(other)) is same
+def test_what_is_the_same_by_default(text: str, other_text: str, equal: bool) -> None:
+    assert (Spelling().apply(text) == Spelling().apply(other_text)) is equal
 
 
 def test_other_spellings_are_the_same_where_asked() -> None:
@@ -123,10 +124,14 @@ def test_other_spellings_are_the_same_where_asked() -> None:
 @given(st.lists(TEXTS, max_size=6))
 @settings(max_examples=50)
 def test_no_text_crashes_and_each_row_is_counted_once(texts: list[str]) -> None:
-    found = read_identifiers(texts, "id")
-    assert found.total == len(texts) == len(found) + found.missing + found.repeated
-    assert found.rows.tolist() == sorted(found.rows.tolist())
-    assert len(set(found.values)) == len(found)
+    identifiers = read_identifiers(texts, "id")
+    assert (
+        identifiers.total
+        == len(texts)
+        == len(identifiers) + identifiers.missing + identifiers.repeated
+    )
+    assert identifiers.rows.tolist() == sorted(identifiers.rows.tolist())
+    assert len(set(identifiers.values)) == len(identifiers)
 
 
 def test_lone_surrogates_stay_apart() -> None:
@@ -231,21 +236,26 @@ def test_dates_are_iso_wherever_they_come_from() -> None:
 )
 def test_gaps_are_counted_and_no_identifiers(gap: Any) -> None:
     for cells in (["a", gap], pd.Series(["a", gap], dtype=object)):
-        found = read_identifiers(cells, "id")
-        assert (found.values, found.missing, found.total, found.repeated) == ([b"a"], 1, 2, 0)
+        identifiers = read_identifiers(cells, "id")
+        assert (
+            identifiers.values,
+            identifiers.missing,
+            identifiers.total,
+            identifiers.repeated,
+        ) == ([b"a"], 1, 2, 0)
 
 
 def test_a_row_with_a_gap_in_one_of_its_columns_is_missing() -> None:
     table = pd.DataFrame({"a": ["x", "x", None], "b": ["y", "", "y"]})
-    found = read_identifiers(table, ["a", "b"])
-    assert (len(found), found.rows.tolist(), found.missing) == (1, [0], 2)
+    identifiers = read_identifiers(table, ["a", "b"])
+    assert (len(identifiers), identifiers.rows.tolist(), identifiers.missing) == (1, [0], 2)
 
 
 def test_several_columns_are_not_run_together() -> None:
     table = pd.DataFrame({"a": ["ab", "a", "ab", "AB "], "b": ["c", "bc", "c", "c"]})
-    found = read_identifiers(table, ["a", "b"])
-    assert (len(found), found.rows.tolist(), found.repeated) == (2, [0, 1], 2)
-    assert found.values != read_identifiers(table, ["b", "a"]).values
+    identifiers = read_identifiers(table, ["a", "b"])
+    assert (len(identifiers), identifiers.rows.tolist(), identifiers.repeated) == (2, [0, 1], 2)
+    assert identifiers.values != read_identifiers(table, ["b", "a"]).values
     assert (
         read_identifiers(table, ["a"]).values
         == read_identifiers(table, "a").values
@@ -261,14 +271,14 @@ def test_several_columns_are_not_run_together() -> None:
 @settings(max_examples=50)
 def test_pairs_are_the_same_only_where_both_parts_are(pairs: list[tuple[str, str]]) -> None:
     table = pd.DataFrame(pairs, columns=["a", "b"], dtype=object)
-    found = read_identifiers(table, ["a", "b"], Spelling("keep", "keep", "keep"))
-    assert len(found) == len({pair for pair in pairs if all(pair)})
+    identifiers = read_identifiers(table, ["a", "b"], Spelling("keep", "keep", "keep"))
+    assert len(identifiers) == len({pair for pair in pairs if all(pair)})
 
 
 def test_of_rows_with_one_identifier_the_first_wins() -> None:
-    found = read_identifiers(["b", "A", "a", "B ", None, "c"], "id")
-    assert (found.values, found.rows.tolist()) == ([b"b", b"a", b"c"], [0, 1, 5])
-    assert (found.missing, found.repeated) == (1, 2)
+    identifiers = read_identifiers(["b", "A", "a", "B ", None, "c"], "id")
+    assert (identifiers.values, identifiers.rows.tolist()) == ([b"b", b"a", b"c"], [0, 1, 5])
+    assert (identifiers.missing, identifiers.repeated) == (1, 2)
 
 
 def test_rows_are_positions_whatever_the_index() -> None:
@@ -304,18 +314,24 @@ def test_a_list_goes_by_one_name(keys: list[str]) -> None:
     "table", [[], pd.Series([], dtype=object), pd.DataFrame({"id": []}), np.array([])], ids=repr
 )
 def test_nobody_is_nobody(table: Any) -> None:
-    found = read_identifiers(table, "id")
-    assert (found.values, found.rows.tolist(), found.total, found.missing, found.repeated) == (
+    identifiers = read_identifiers(table, "id")
+    assert (
+        identifiers.values,
+        identifiers.rows.tolist(),
+        identifiers.total,
+        identifiers.missing,
+        identifiers.repeated,
+    ) == (
         [],
         [],
         0,
         0,
         0,
     )
-    assert found.rows.dtype == np.int64
+    assert identifiers.rows.dtype == np.int64
 
 
 def test_identifiers_do_not_show_themselves() -> None:
-    found = read_identifiers(["secret-7", "secret-8"], "id")
-    assert repr(found) == "Identifiers(total=2, missing=0)"
-    assert isinstance(found, Identifiers)
+    identifiers = read_identifiers(["secret-7", "secret-8"], "id")
+    assert repr(identifiers) == "Identifiers(total=2, missing=0)"
+    assert isinstance(identifiers, Identifiers)

@@ -86,4 +86,11 @@ def test_comparing_lists_loads_no_pandas(tmp_path: Path) -> None:
 
 def test_help_loads_neither_numbers_nor_tables(tmp_path: Path) -> None:
     loaded = loaded_by(COMMAND, "psi", "--help", cwd=tmp_path)
-    assert of_packages(loaded, (*TRAINING, "numpy", "pandas", "pyarrow", "tacit.vertical")) == []
+    assert of_packages(loaded, (*TRAINING, "numpy", "pandas", "pyarrow", "tacit.channel")) == []
+    vertical = of_packages(loaded, ("tacit.vertical",))
+    assert vertical == ["tacit.vertical", "tacit.vertical.psi_options"]  # what help shows
+
+
+def test_importing_tacit_loads_neither_numbers_nor_tables(tmp_path: Path) -> None:
+    loaded = loaded_by("import tacit", cwd=tmp_path)
+    assert of_packages(loaded, (*TRAINING, "numpy", "pandas", "pyarrow", "asyncio", "yaml")) == []

@@ -1,24 +1,29 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_overloads
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import tacit
-from tacit.channel.endpoint import Program
+from tacit.channel.endpoint import Program, Timing
+from tacit.channel.event_loop import complete
 from tacit.channel.frames import ChannelError
 from tacit.channel.loopback import converse
 from tacit.core.errors import DataError, StudyError, TacitError
+from tacit.vertical.batch_threads import usable_cores
 from tacit.vertical.identifiers import Spelling
-from tacit.vertical.intersection import LONGEST, _question, complete, cores
-from tacit.vertical.terms import Budget, Deal, Terms, agree
+from tacit.vertical.psi_options import PSI_DEFAULTS
+from tacit.vertical.psi_question import LONGEST, PsiQuestion
+from tacit.vertical.terms import Budget, Deal, agree
 
 ALICE = pd.DataFrame({"nin": ["007", "8b", "9C", "9c", None], "age": [1, 2, 3, 4, 5]})
 BOB = pd.DataFrame({"nin": ["9c ", "x", "007"], "income": [10, 20, 30]})
@@ -26,17 +31,14 @@ TABLES = {"alice": ALICE, "bob": BOB}
 
 
 def test_tables_of_one_process_are_compared() -> None:
-    found = tacit.psi(TABLES, "nin", threads=1)
-    alice, bob = found["alice"], found["bob"]
+    results = tacit.psi(TABLES, "nin", threads=1)
+    alice = results["alice"]
+    bob = results["bob"]
     assert isinstance(alice, tacit.Intersection)
-    assert (alice.party, alice.size, alice.total, alice.missing, alice.repeated) == (
-        "alice",
-        2,
-        5,
-        1,
-        1,
-    )
-    assert (bob.party, bob.size, bob.total, bob.missing, bob.repeated) == ("bob", 2, 3, 0, 0)
+    assert (alice.party, alice.size) == ("alice", 2)
+    assert (alice.total, alice.missing, alice.repeated) == (5, 1, 1)
+    assert (bob.party, bob.size) == ("bob", 2)
+    assert (bob.total, bob.missing, bob.repeated) == (3, 0, 0)
     assert dict(alice.sizes) == {"alice": 3, "bob": 3}
     joined = list(zip(alice.of(ALICE)["age"], bob.of(BOB)["income"], strict=True))
     assert sorted(joined) == [(1, 30), (3, 10)]
@@ -49,17 +51,17 @@ def test_tables_of_one_process_are_compared() -> None:
 
 def test_the_same_people_are_found_every_time() -> None:
     for _ in range(3):
-        found = tacit.psi(TABLES, "nin", threads=2)
-        assert set(found["alice"].rows.tolist()) == {0, 2}
-        assert set(found["bob"].rows.tolist()) == {2, 0}
+        results = tacit.psi(TABLES, "nin", threads=2)
+        assert set(results["alice"].rows.tolist()) == {0, 2}
+        assert set(results["bob"].rows.tolist()) == {2, 0}
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_threads_change_nothing_but_the_time(threads: int) -> None:
     people = [str(k) for k in range(10)]
-    found = tacit.psi({"alice": people, "bob": people[::-1]}, "id", threads=threads)
-    assert (found["alice"].rows + found["bob"].rows == 9).all()
-    assert sorted(found["alice"].rows) == list(range(10))
+    results = tacit.psi({"alice": people, "bob": people[::-1]}, "id", threads=threads)
+    assert (results["alice"].rows + results["bob"].rows == 9).all()
+    assert sorted(results["alice"].rows) == list(range(10))
 
 
 def test_files_are_read_as_they_are_written(tmp_path: Path) -> None:
@@ -69,31 +71,32 @@ def test_files_are_read_as_they_are_written(tmp_path: Path) -> None:
     ALICE.to_parquet(tmp_path / "a.parquet")
     for name in ("a.csv", "a.tsv", "semicolon.csv", "a.parquet"):
         for file in (tmp_path / name, str(tmp_path / name)):
-            found = tacit.psi({"alice": file, "bob": BOB}, "nin", threads=1)
-            assert sorted(found["alice"].rows) == [0, 2], name
-            assert (found["alice"].missing, found["alice"].repeated) == (1, 1)
+            results = tacit.psi({"alice": file, "bob": BOB}, "nin", threads=1)
+            assert sorted(results["alice"].rows) == [0, 2], name
+            assert (results["alice"].missing, results["alice"].repeated) == (1, 1)
 
 
 def test_several_columns_identify_together() -> None:
-    one = pd.DataFrame({"name": ["Ana", "Ana", "Bo"], "born": ["1990", "1991", "1990"]})
-    other = pd.DataFrame({"born": [1991, 1990], "name": ["ANA", "bo"]})
-    found = tacit.psi({"a": one, "b": other}, ["name", "born"])
-    assert sorted(zip(found["a"].rows, found["b"].rows, strict=True)) == [(1, 0), (2, 1)]
-    assert tacit.psi({"a": one, "b": other}, ["born"])["a"].size == 2
+    table_a = pd.DataFrame({"name": ["Ana", "Ana", "Bo"], "born": ["1990", "1991", "1990"]})
+    table_b = pd.DataFrame({"born": [1991, 1990], "name": ["ANA", "bo"]})
+    tables = {"a": table_a, "b": table_b}
+    results = tacit.psi(tables, ["name", "born"])
+    assert sorted(zip(results["a"].rows, results["b"].rows, strict=True)) == [(1, 0), (2, 1)]
+    assert tacit.psi(tables, ["born"])["a"].size == 2
 
 
 def test_lists_and_series_go_by_the_name_of_the_key() -> None:
-    found = tacit.psi(
+    results = tacit.psi(
         {"a": ["x", "y"], "b": pd.Series(["y"], index=[7]), "c": np.array(["y", "z"])}, "id"
     )
-    assert [own.rows.tolist() for own in found.values()] == [[1], [0], [0]]
+    assert [result.rows.tolist() for result in results.values()] == [[1], [0], [0]]
 
 
 def test_rows_are_those_of_the_table_and_not_of_the_identifiers_in_it() -> None:
     table = pd.DataFrame({"nin": [None, "x", "x", "9c"], "age": [1, 2, 3, 4]}, index=[3, 2, 1, 0])
-    found = tacit.psi({"alice": table, "bob": BOB}, "nin")["alice"]
-    assert sorted(found.rows) == [1, 3]
-    assert sorted(found.of(table)["age"]) == [2, 4]
+    alice = tacit.psi({"alice": table, "bob": BOB}, "nin")["alice"]
+    assert sorted(alice.rows) == [1, 3]
+    assert sorted(alice.of(table)["age"]) == [2, 4]
 
 
 def test_zeros_that_lead_in_a_file_are_kept(tmp_path: Path) -> None:
@@ -102,28 +105,28 @@ def test_zeros_that_lead_in_a_file_are_kept(tmp_path: Path) -> None:
 
 
 def test_bytes_are_counted_in_each_direction() -> None:
-    found = tacit.psi({"alice": ["x"], "bob": [str(k) for k in range(100)]}, "id", learns="alice")
-    assert found["alice"].sent < 100 * 32 < found["alice"].received
-    assert found["bob"].received < 100 * 32 < found["bob"].sent
+    results = tacit.psi({"alice": ["x"], "bob": [str(k) for k in range(100)]}, "id", learns="alice")
+    assert results["alice"].sent < 100 * 32 < results["alice"].received
+    assert results["bob"].received < 100 * 32 < results["bob"].sent
 
 
 def test_rows_are_taken_from_the_table_that_was_compared_and_no_other() -> None:
-    found = tacit.psi({"alice": ALICE.set_index("age", drop=False), "bob": BOB}, "nin")["alice"]
-    assert sorted(found.of(ALICE)["nin"]) == ["007", "9C"]
-    assert found.of(ALICE["nin"]).tolist() == found.of(ALICE)["nin"].tolist()
+    alice = tacit.psi({"alice": ALICE.set_index("age", drop=False), "bob": BOB}, "nin")["alice"]
+    assert sorted(alice.of(ALICE)["nin"]) == ["007", "9C"]
+    assert alice.of(ALICE["nin"]).tolist() == alice.of(ALICE)["nin"].tolist()
     with pytest.raises(DataError, match=r"^the table has 4 rows, and the one that was compared 5$"):
-        found.of(ALICE[:4])
+        alice.of(ALICE[:4])
     unlearnt = tacit.psi(TABLES, "nin", learns="bob")["alice"]
     assert (unlearnt.size, unlearnt.rows) == (None, None)
-    with pytest.raises(StudyError, match=r"^alice has not learnt which rows are common$"):
+    with pytest.raises(StudyError, match=r"^alice has not learnt which of its rows the other"):
         unlearnt.of(ALICE)
 
 
 def test_spelling_is_a_setting() -> None:
     for spelling in ({"case": "keep"}, Spelling(case="keep")):
-        found = tacit.psi(TABLES, "nin", spelling=spelling)
-        assert (found["alice"].size, found["alice"].repeated) == (2, 0)
-        assert sorted(found["alice"].rows) == [0, 3]
+        results = tacit.psi(TABLES, "nin", spelling=spelling)
+        assert (results["alice"].size, results["alice"].repeated) == (2, 0)
+        assert sorted(results["alice"].rows) == [0, 3]
 
 
 def test_it_works_in_a_notebook_whose_loop_is_running() -> None:
@@ -194,13 +197,36 @@ def test_what_cannot_be_compared_is_one_line(data: Any, options: dict[str, Any],
     assert "\n" not in str(raised.value)
 
 
+def test_the_signature_shows_every_option() -> None:
+    parameters = inspect.signature(tacit.psi).parameters
+    options = dict(list(parameters.items())[3:])
+    assert list(parameters)[:3] == ["data", "key", "party"]
+    assert {name: option.default for name, option in options.items()} == PSI_DEFAULTS
+    assert options["most"].annotation == "int | None"
+    assert all(f"`{name}`" in str(tacit.psi.__doc__) for name in parameters)
+
+
+def test_the_patience_is_that_of_the_channel() -> None:
+    assert PSI_DEFAULTS["patience"] == Timing.away
+
+
+def test_a_party_gets_one_result_and_a_try_out_a_result_for_each() -> None:
+    results = [inspect.signature(each).return_annotation for each in get_overloads(tacit.psi)]
+    assert results == ["Intersection", "dict[str, Intersection]"]
+
+
+def test_an_option_that_does_not_exist_gets_a_suggestion() -> None:
+    with pytest.raises(TypeError, match=r"^psi\(\) got .* 'listn'; did you mean listen\?$"):
+        tacit.psi(TABLES, "nin", listn="localhost:7000")  # type: ignore[call-overload]
+
+
 def test_the_longest_name_for_what_is_compared_will_do() -> None:
     assert tacit.psi(TABLES, "nin", column="n" * LONGEST)["bob"].size == 2
     assert tacit.psi(TABLES, "nin", column="n\ud800\n")["bob"].size == 2
 
 
 def test_a_machine_has_a_core() -> None:
-    assert cores() >= 1
+    assert usable_cores() >= 1
 
 
 def test_a_peer_may_bring_no_more_in_all_attempts_together() -> None:
@@ -218,10 +244,18 @@ def test_a_peer_may_bring_no_more_in_all_attempts_together() -> None:
         Budget(10).spend("alice", "bob", 11)
 
 
-@pytest.mark.parametrize(
-    "attempt", range(20)
-)  # each interrupt comes at another moment of the start
-def test_an_interrupt_in_a_notebook_stops_the_work_in_order(attempt: int) -> None:
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Python's own handler: a process that was started in the background ignores interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("attempt", range(20))  # interrupts come at different moments of the start
+def test_an_interrupt_in_a_notebook_stops_the_work_in_order(
+    attempt: int, interruptible: None
+) -> None:
     ended: list[str] = []
 
     async def work() -> None:
@@ -254,8 +288,8 @@ def test_other_columns_in_number_or_order_are_told_apart() -> None:
 
 async def _differ(table: pd.DataFrame) -> None:
     def program(me: str, key: list[str]) -> Program[Deal]:
-        group, column, spelling = _question(key, "person", "ristretto255", None)
-        terms = Terms(("alice", "bob"), group, column, spelling)
+        question = PsiQuestion.read(key, {**PSI_DEFAULTS, "column": "person"})
+        terms = question.terms(["alice", "bob"])
         return lambda links: agree(links, me, terms, len(table))
 
     await converse(

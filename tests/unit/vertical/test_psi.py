@@ -1,13 +1,15 @@
-"""The protocol: its result is the plain intersection, its messages hold what its docstring says, and liars are told."""
+"""The protocol: its result is the plain intersection, and liars are noticed.
+
+Its messages hold what its docstring says.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -15,23 +17,27 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loops import run, until
 
 import tacit
 from tacit.channel import endpoint
-from tacit.channel.endpoint import Timing
+from tacit.channel.endpoint import Program
 from tacit.channel.frames import ChannelError
 from tacit.channel.link import WINDOW, Link
 from tacit.channel.loopback import converse
 from tacit.core.errors import StudyError
 from tacit.core.events import Advanced, Event
-from tacit.vertical import psi
+from tacit.vertical import transfer
+from tacit.vertical.batch_threads import BatchThreads
 from tacit.vertical.groups.group import Group
 from tacit.vertical.groups.ristretto255 import Ristretto255
 from tacit.vertical.groups.thesis import P, Q, Thesis
 from tacit.vertical.identifiers import Spelling
-from tacit.vertical.psi import CommonRows, Party, batches, intersect, shuffled
+from tacit.vertical.party import Party, shuffled
+from tacit.vertical.psi import CommonRows, intersect
 from tacit.vertical.tags import make_tags
-from tacit.vertical.terms import MOST_PARTIES, WORDS, Deal, Terms, agree
+from tacit.vertical.terms import DIFFERENCES, MOST_PARTIES, Deal, Terms, agree
+from tacit.vertical.transfer import batches
 
 NAMES = ("alice", "bob", "carol", "dora", "emil")
 VARIANTS = [(learns, only) for learns in ("all", "each") for only in (False, True)]
@@ -56,21 +62,19 @@ class Wire:
     messages: list[Message] = field(default_factory=list)
 
     def of(self, name: str, sender: str | None = None, receiver: str | None = None) -> list[bytes]:
-        return [
-            one.data
-            for one in self.messages
-            if one.name.split()[0] == name
-            and sender in (None, one.sender)
-            and receiver in (None, one.receiver)
-        ]
-
-    def names(self, receiver: str) -> Counter[str]:
-        return Counter(one.name for one in self.messages if one.receiver == receiver)
+        data = []
+        for message in self.messages:
+            is_named = message.name.split()[0] == name
+            is_between = sender in (None, message.sender) and receiver in (None, message.receiver)
+            if is_named and is_between:
+                data.append(message.data)
+        return data
 
 
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
-    wire, send = Wire(), Link.send
+    wire = Wire()
+    send = Link.send
 
     async def record(self: Link, name: str, data: bytes) -> None:
         if name not in ("terms", "(done)"):
@@ -96,13 +100,13 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 
 @pytest.fixture
-def own_keys(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+def keys_by_party(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """The last key of each party."""
     drawn: dict[str, bytes] = {}
     make = Party.__init__
 
-    def create(self: Party, *given: Any) -> None:
-        make(self, *given)
+    def create(self: Party, *inputs: Any) -> None:
+        make(self, *inputs)
         drawn[self.me] = self.key
 
     monkeypatch.setattr(Party, "__init__", create)
@@ -117,34 +121,29 @@ def fold(text: str) -> str:
     return Spelling().apply(text)
 
 
-def learner(learns: str, names: Sequence[str]) -> Iterator[str]:
-    yield from (names if learns == "each" else ["all"])
-
-
 def check(sets: Mapping[str, list[str]], learns: str, size_only: bool, **options: Any) -> None:
-    """The result of a session is the plain intersection, for those who may learn it and in one order."""
-    shared = set.intersection(*({fold(one) for one in own} for own in sets.values()))
-    found = tacit.psi(sets, "id", learns=learns, size_only=size_only, threads=1, **options)
-    assert list(found) == list(sets)
+    """The result is the plain intersection, for those who may learn it and in one order."""
+    folded = {name: [fold(text) for text in texts] for name, texts in sets.items()}
+    shared = set.intersection(*(set(texts) for texts in folded.values()))
+    sizes = {name: len(set(texts)) for name, texts in folded.items()}
+    results = tacit.psi(sets, "id", learns=learns, size_only=size_only, threads=1, **options)
+    assert list(results) == list(sets)
     orders = []
-    for name, own in found.items():
-        assert own.sizes == {
-            other: len({fold(one) for one in texts}) for other, texts in sets.items()
-        }
+    for name, result in results.items():
+        assert result.sizes == sizes
         if learns not in ("all", name):
-            assert (own.size, own.rows) == (None, None)
+            assert (result.size, result.rows) == (None, None)
             continue
-        assert own.size == len(shared)
-        assert (own.rows is None) is size_only
-        if own.rows is not None:
-            folded = [fold(one) for one in sets[name]]
-            orders.append([folded[row] for row in own.rows])
-            assert [
-                folded.index(one) for one in orders[-1]
-            ] == own.rows.tolist()  # of several rows the first
+        assert result.size == len(shared)
+        assert (result.rows is None) is size_only
+        if result.rows is not None:
+            order = [folded[name][row] for row in result.rows]
+            first_rows = [folded[name].index(text) for text in order]
+            assert result.rows.tolist() == first_rows
+            orders.append(order)
     assert all(set(order) == shared and len(order) == len(shared) for order in orders)
     assert all(order == orders[0] for order in orders)
-    assert len({own.session for own in found.values()}) == 1
+    assert len({result.session for result in results.values()}) == 1
 
 
 @pytest.mark.parametrize("parties", [2, 3, 5])
@@ -152,7 +151,8 @@ def check(sets: Mapping[str, list[str]], learns: str, size_only: bool, **options
 @given(data=st.data())
 def test_the_result_is_the_plain_intersection(parties: int, data: st.DataObject) -> None:
     sets = {name: data.draw(PEOPLE) for name in NAMES[:parties]}
-    learns, size_only = data.draw(st.sampled_from(["all", *sets])), data.draw(st.booleans())
+    learns = data.draw(st.sampled_from(["all", *sets]))
+    size_only = data.draw(st.booleans())
     check(sets, learns, size_only)
 
 
@@ -161,12 +161,12 @@ def test_the_result_is_the_plain_intersection(parties: int, data: st.DataObject)
 def test_every_variant_gives_it_to_those_who_may_learn_it(
     parties: int, learns: str, size_only: bool
 ) -> None:
-    sets = {
-        name: [str(k) for k in range(place, 6 + place)]
-        for place, name in enumerate(NAMES[:parties])
-    }
-    for who in learner(learns, list(sets)):
-        check(sets, who, size_only)
+    sets = {}
+    for index, name in enumerate(NAMES[:parties]):
+        sets[name] = [str(k) for k in range(index, index + 6)]
+    learners = list(sets) if learns == "each" else ["all"]
+    for learner in learners:
+        check(sets, learner, size_only)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,6 @@ def test_every_variant_gives_it_to_those_who_may_learn_it(
         [["a", "b", "c"], ["d", "e"]],
         [["a", "A", " a"], ["a", "b"]],
         [[str(k) for k in range(40)], ["7"]],
-        [["", "NA"], ["a"]],
         [["a"], [], ["a"]],
         [["a", "b"], ["a", "b"], ["b", "a"]],
         [["a", "b"], ["b", "c"], ["c", "a"]],
@@ -190,18 +189,27 @@ def test_every_variant_gives_it_to_those_who_may_learn_it(
 @pytest.mark.parametrize("size_only", [False, True])
 def test_sets_at_the_edges(sets: list[list[str]], size_only: bool) -> None:
     named = dict(zip(NAMES, sets, strict=False))
-    if sets == [["", "NA"], ["a"]]:
-        assert [own.size for own in tacit.psi(named, "id", size_only=size_only).values()] == [0, 0]
-    else:
-        check(named, "all", size_only)
-        check(named, "bob", size_only)
+    check(named, "all", size_only)
+    check(named, "bob", size_only)
+
+
+@pytest.mark.parametrize("size_only", [False, True])
+def test_sets_of_gaps_alone_are_empty(size_only: bool) -> None:
+    results = tacit.psi({"alice": ["", "NA"], "bob": ["a"]}, "id", size_only=size_only)
+    assert [result.size for result in results.values()] == [0, 0]
 
 
 def residues(count: int) -> list[str]:
-    """Identifiers whose hashes the thesis's group can bear: residues below P, where every key is a bijection."""
-    found = [f"{k}" for k in range(6 * count)]
-    numbers = {v: int.from_bytes(Thesis().hash([v.encode()], b""), "big") for v in found}
-    return [v for v, x in numbers.items() if x < P and pow(x, Q, P) == 1][:count]
+    """Identifiers that the thesis's group can bear: their hashes are residues below P.
+
+    On these, every key is a bijection.
+    """
+    identifiers = []
+    for k in range(6 * count):
+        x = int.from_bytes(Thesis().hash([str(k).encode()], b""), "big")
+        if x < P and pow(x, Q, P) == 1:
+            identifiers.append(str(k))
+    return identifiers[:count]
 
 
 @pytest.mark.parametrize(
@@ -211,42 +219,35 @@ def residues(count: int) -> list[str]:
 def test_other_groups_give_the_same(group: str, parties: int, learns: str, size_only: bool) -> None:
     people = residues(9)
     assert len(people) == 9
-    sets = {name: people[place : 6 + place] for place, name in enumerate(NAMES[:parties])}
+    sets = {name: people[index : index + 6] for index, name in enumerate(NAMES[:parties])}
     check(sets, learns, size_only, group=group)
 
 
-def test_many_batches_flow_without_a_deadlock(monkeypatch: pytest.MonkeyPatch, wire: Wire) -> None:
-    monkeypatch.setattr(psi, "BATCH", 7)
+@pytest.mark.parametrize("extra", [0, 1, 6])
+@pytest.mark.parametrize(
+    ("parties", "learns", "size_only"),
+    [(2, "all", False), (2, "bob", True), (3, "all", False), (4, "carol", False)],
+)
+def test_many_batches_flow_without_a_deadlock(
+    parties: int, learns: str, size_only: bool, extra: int, wire: Wire, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(transfer, "BATCH", 7)
     rows = 7 * (2 * WINDOW + 3)  # more than a link keeps, and a batch that is just full
-    for extra in (0, 1, 6):
-        for parties, learns, size_only in (
-            (2, "all", False),
-            (2, "bob", True),
-            (3, "all", False),
-            (4, "carol", False),
-        ):
-            texts = [str(k) for k in range(rows + extra)]
-            sets = {
-                name: [*texts, name] if place else texts
-                for place, name in enumerate(NAMES[:parties])
-            }
-            wire.messages.clear()
-            asyncio.run(within(60, asyncio.to_thread(check, sets, learns, size_only)))
-            assert max(len(raw) for raw in wire.of("set")) == 7 * 32
-            assert len(wire.of("set", "alice", "bob")) >= 2 * WINDOW
-
-
-async def within(seconds: float, work: Awaitable[Any]) -> Any:
-    async with asyncio.timeout(seconds):
-        return await work
+    texts = [str(k) for k in range(rows + extra)]
+    sets = {name: [*texts, name] for name in NAMES[:parties]}
+    sets["alice"] = texts
+    run(asyncio.to_thread(check, sets, learns, size_only))
+    assert max(len(raw) for raw in wire.of("set")) == 7 * 32
+    assert len(wire.of("set", "alice", "bob")) >= 2 * WINDOW
 
 
 def test_batches_cover_all_and_overlap_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(psi, "BATCH", 7)
+    monkeypatch.setattr(transfer, "BATCH", 7)
     for count in range(30):
-        found = list(batches(count))
-        assert [place for one in found for place in range(count)[one]] == list(range(count))
-        assert all(one.stop - one.start == 7 for one in found[:-1])
+        slices = list(batches(count))
+        positions = [position for batch in slices for position in range(count)[batch]]
+        assert positions == list(range(count))
+        assert all(batch.stop - batch.start == 7 for batch in slices[:-1])
 
 
 # what is sent
@@ -268,7 +269,7 @@ def test_the_published_example_goes_over_the_wire_number_by_number(
     monkeypatch.setattr(Thesis, "draw_key", lambda _: drawn.pop().to_bytes(8, "big"))
     alice = ["12345678A", "87654321B", "54321678C", "67891234D"]
     bob = ["67891234D", "22222222Y", "54321678C", "11111111X"]
-    found = tacit.psi(
+    results = tacit.psi(
         {"alice": alice, "bob": bob}, "nin", group="thesis", spelling={"case": "keep"}, threads=1
     )
     y_a = {4037654302475096183, 7215131381927850152, 7524770399191986516, 4530009952158919715}
@@ -279,28 +280,19 @@ def test_the_published_example_goes_over_the_wire_number_by_number(
     assert {int.from_bytes(y, "big") for y in pieces(sent["alice"], 8)} == y_a
     assert {int.from_bytes(y, "big") for y in pieces(sent["bob"], 8)} == y_b
 
-    seal = Deal(TERMS, {}, bytes.fromhex(found["alice"].session)).seal
+    seal = Deal(TERMS, {}, bytes.fromhex(results["alice"].session)).seal
     for sender, both in (("bob", both_a), ("alice", both_b)):
         returned = b"".join(wire.of("tags", sender))
         length = len(returned) // 4
-        assert set(pieces(returned, length)) == {
-            make_tags(z.to_bytes(8, "big"), 8, seal, length) for z in both
-        }
-    assert {alice[row] for row in found["alice"].rows} == {"67891234D", "54321678C"}
-    assert [bob[row] for row in found["bob"].rows] == [alice[row] for row in found["alice"].rows]
+        tags = {make_tags(z.to_bytes(8, "big"), 8, seal, length) for z in both}
+        assert set(pieces(returned, length)) == tags
+    alices_people = [alice[row] for row in results["alice"].rows]
+    bobs_people = [bob[row] for row in results["bob"].rows]
+    assert sorted(alices_people) == ["54321678C", "67891234D"]
+    assert bobs_people == alices_people
 
 
-def test_no_two_sessions_have_anything_in_common(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keys: list[bytes] = []
-    make = Party.__init__
-
-    def create(self: Party, *given: Any) -> None:
-        make(self, *given)
-        keys.append(self.key)
-
-    monkeypatch.setattr(Party, "__init__", create)
+def test_no_two_sessions_have_anything_in_common(wire: Wire, keys: list[bytes]) -> None:
     people = [str(k) for k in range(60)]
     seen: list[set[bytes]] = []
     for _ in range(2):
@@ -315,15 +307,16 @@ def test_no_two_sessions_have_anything_in_common(
 
 
 def test_hashes_depend_on_the_session_and_tags_on_it_too() -> None:
-    one, other = (Deal(TERMS, {"alice": 1, "bob": 1}, bytes([k]) * 32) for k in (1, 2))
-    assert one.tag != other.tag
-    assert one.seal != other.seal
-    assert one.seal != one.session
-    renamed = Deal(Terms(TERMS.parties, TERMS.group, "other", Spelling()), one.sizes, one.session)
-    assert renamed.tag != one.tag
+    deal = Deal(TERMS, {"alice": 1, "bob": 1}, bytes([1]) * 32)
+    next_deal = replace(deal, session=bytes([2]) * 32)
+    assert deal.tag != next_deal.tag
+    assert deal.seal != next_deal.seal
+    assert deal.seal != deal.session
+    renamed = replace(deal, terms=replace(TERMS, column="other"))
+    assert renamed.tag != deal.tag
 
 
-class Said:
+class StatedTerms:
     """A link to a peer that has said its terms."""
 
     def __init__(self, terms: Terms, size: int, nonce: str) -> None:
@@ -336,18 +329,28 @@ class Said:
 
 
 def test_a_session_is_named_by_all_nonces_sizes_and_terms(monkeypatch: pytest.MonkeyPatch) -> None:
-    def named(
-        mine: str = "0", theirs: str = "0", own: int = 5, other: int = 5, reveal: Any = "rows"
+    def session(
+        our_nonce: str = "0",
+        their_nonce: str = "0",
+        our_size: int = 5,
+        their_size: int = 5,
+        reveal: Any = "rows",
     ) -> bytes:
-        monkeypatch.setattr("secrets.token_hex", lambda _: mine * 64)
-        terms = Terms(("alice", "bob"), Ristretto255(), "id", Spelling(), reveal)
-        links: Any = {"bob": Said(terms, other, theirs)}
-        return asyncio.run(agree(links, "alice", terms, own)).session
+        monkeypatch.setattr("secrets.token_hex", lambda _: our_nonce * 64)
+        terms = replace(TERMS, reveal=reveal)
+        links: Any = {"bob": StatedTerms(terms, their_size, their_nonce)}
+        return asyncio.run(agree(links, "alice", terms, our_size)).session
 
-    same = named()
-    assert named() == same
-    changed = [named("1"), named(theirs="1"), named(own=4), named(other=4), named(reveal="size")]
-    assert len({same, *changed}) == 6
+    assert session() == session()
+    sessions = {
+        session(),
+        session(our_nonce="1"),
+        session(their_nonce="1"),
+        session(our_size=4),
+        session(their_size=4),
+        session(reveal="size"),
+    }
+    assert len(sessions) == 6
 
 
 def test_tags_are_long_enough_for_the_sets_of_all_parties() -> None:
@@ -364,14 +367,14 @@ def test_every_session_has_another_name() -> None:
 def test_elements_are_sent_in_a_random_order(
     parties: int, wire: Wire, keys: list[bytes], monkeypatch: Any
 ) -> None:
-    """Sixty elements are in their table's order, or in the one of the last time, once in 60! times."""
+    """By chance, sixty elements are in their table's order once in 60! times."""
     people = [str(k) for k in range(60)]
     orders: list[list[int]] = []
     tags: list[bytes] = []
     hashed = Ristretto255.encrypt_hashed
 
     def remember(self: Ristretto255, identifiers: Sequence[bytes], tag: bytes, key: bytes) -> bytes:
-        orders.append([int(one) for one in identifiers])
+        orders.append([int(identifier) for identifier in identifiers])
         tags.append(tag)
         return hashed(self, identifiers, tag, key)
 
@@ -400,10 +403,13 @@ def test_long_shuffles_keep_no_order() -> None:
 def test_of_two_who_learn_the_size_the_tags_come_back_sorted(
     learns: str, wire: Wire, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(psi, "BATCH", 7)
+    monkeypatch.setattr(transfer, "BATCH", 7)
     people = [str(k) for k in range(50)]
     tacit.psi({"alice": people[:30], "bob": people[10:]}, "id", learns=learns, size_only=True)
-    for sender, count in [("bob", 30), *([("alice", 40)] if learns == "all" else [])]:
+    returned = {"bob": 30}
+    if learns == "all":
+        returned["alice"] = 40
+    for sender, count in returned.items():
         raw = b"".join(wire.of("tags", sender))
         tags = pieces(raw, len(raw) // count)
         assert len(tags) == count
@@ -416,23 +422,21 @@ def test_of_two_who_learn_rows_the_tags_come_back_in_the_order_of_the_elements(
     wire: Wire, keys: list[bytes]
 ) -> None:
     people = [str(k) for k in range(30)]
-    session = tacit.psi({"alice": people, "bob": people}, "id", learns="alice", threads=1)[
-        "alice"
-    ].session
+    results = tacit.psi({"alice": people, "bob": people}, "id", learns="alice", threads=1)
     assert not wire.of("tags", "alice")  # who does not learn gets nothing but elements
-    seal = Deal(TERMS, {}, bytes.fromhex(session)).seal
-    sent, returned = b"".join(wire.of("set", "alice")), b"".join(wire.of("tags", "bob"))
+    seal = Deal(TERMS, {}, bytes.fromhex(results["alice"].session)).seal
+    sent = b"".join(wire.of("set", "alice"))
+    returned = b"".join(wire.of("tags", "bob"))
     length = len(returned) // 30
-    assert any(
-        make_tags(Ristretto255().encrypt(sent, key), 32, seal, length) == returned for key in keys
-    )
+    tags = [make_tags(Ristretto255().encrypt(sent, key), 32, seal, length) for key in keys]
+    assert returned in tags
 
 
 def dealt(sets: Mapping[str, Sequence[str]], learns: str = "all", session: bytes = b"") -> Deal:
-    terms = Terms(
-        tuple(sets), Ristretto255(), "id", Spelling(), learner=None if learns == "all" else learns
-    )
-    return Deal(terms, {name: len(own) for name, own in sets.items()}, session)
+    learner = None if learns == "all" else learns
+    terms = Terms(tuple(sets), Ristretto255(), "id", Spelling(), learner=learner)
+    sizes = {name: len(identifiers) for name, identifiers in sets.items()}
+    return Deal(terms, sizes, session)
 
 
 @pytest.mark.parametrize("parties", [3, 4, 5])
@@ -440,8 +444,8 @@ def test_every_set_passes_every_party_once_and_ends_with_the_collector(parties: 
     names = NAMES[:parties]
     for learns in ("all", *names):
         deal = dealt(dict.fromkeys(names, ""), learns)
-        place = 0 if learns == "all" else names.index(learns)
-        assert (deal.collector, deal.judge) == (names[place], names[place - 1])
+        index = 0 if learns == "all" else names.index(learns)
+        assert (deal.collector, deal.judge) == (names[index], names[index - 1])
         for owner in names:
             route = deal.route(owner)
             assert route[0] == owner
@@ -463,20 +467,21 @@ def test_the_ways_of_four() -> None:
 def test_of_several_each_hears_no_more_than_it_is_told_to(
     learns: str, size_only: bool, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Messages by receiver: elements of others under at least one other key, then only what its part needs."""
-    monkeypatch.setattr(psi, "BATCH", 7)
-    names, rows = NAMES[:4], 20
-    people = [str(k) for k in range(rows)]
-    sets = {name: people[place:] for place, name in enumerate(names)}  # 17 in common
+    """First the sets of others, each under another key at least, then only what its role needs."""
+    monkeypatch.setattr(transfer, "BATCH", 7)
+    names = NAMES[:4]
+    people = [str(k) for k in range(20)]
+    sets = {name: people[index:] for index, name in enumerate(names)}  # 17 in common
     tacit.psi(sets, "id", learns=learns, size_only=size_only, threads=1)
     deal = dealt(sets, learns)
     collector, judge = ("alice", "dora") if learns == "all" else ("carol", "bob")
     for name in names:
         expected = set()
-        for place, owner in enumerate(names):
+        for index, owner in enumerate(names):
             if owner != name:
                 route = deal.route(owner)
-                expected |= {(f"set {place}", route[route.index(name) - 1], len(sets[owner]) * 32)}
+                sender = route[route.index(name) - 1]
+                expected |= {(f"set {index}", sender, len(sets[owner]) * 32)}
         if name == collector:
             expected |= {("tags", judge, len(sets[name]) * deal.tag_length)}
         if name == judge and not size_only:
@@ -488,11 +493,12 @@ def test_of_several_each_hears_no_more_than_it_is_told_to(
             elif name != collector:
                 expected |= {("size", teller, 8)}
         heard: Counter[tuple[str, str]] = Counter()
-        for one in wire.messages:
-            if one.receiver == name:
-                heard[one.name, one.sender] += len(one.data)
-        assert {(*who, length) for who, length in heard.items()} == expected, name
-    tags, shared = (pieces(b"".join(wire.of(name)), deal.tag_length) for name in ("tags", "common"))
+        for message in wire.messages:
+            if message.receiver == name:
+                heard[message.name, message.sender] += len(message.data)
+        assert {(*which, length) for which, length in heard.items()} == expected, name
+    tags = pieces(b"".join(wire.of("tags")), deal.tag_length)
+    shared = pieces(b"".join(wire.of("common")), deal.tag_length)
     assert tags == sorted(set(tags))
     assert shared == sorted(set(shared))
     assert set(shared) <= set(tags)
@@ -500,33 +506,34 @@ def test_of_several_each_hears_no_more_than_it_is_told_to(
 
 
 def test_what_more_is_learnt_is_what_the_docstring_says(
-    wire: Wire, own_keys: dict[str, bytes]
+    wire: Wire, keys_by_party: dict[str, bytes]
 ) -> None:
     """The collector counts what any sets share; the judge hears how many are in all."""
     sets = {"alice": ["a", "b", "c"], "bob": ["b", "c", "d", "e"], "carol": ["c", "e", "f"]}
-    found = tacit.psi(sets, "id", learns="alice", threads=1)
-    deal = dealt(sets, "alice", bytes.fromhex(found["alice"].session))
+    results = tacit.psi(sets, "id", learns="alice", threads=1)
+    deal = dealt(sets, "alice", bytes.fromhex(results["alice"].session))
     tags = {"alice": b"".join(wire.of("tags"))}
     for owner, elements in received(wire, deal, "alice").items():
-        tags[owner] = make_tags(joined(elements, own_keys["alice"]), 32, deal.seal, deal.tag_length)
+        encrypted = joined(elements, keys_by_party["alice"])
+        tags[owner] = make_tags(encrypted, 32, deal.seal, deal.tag_length)
     seen = {owner: set(pieces(raw, deal.tag_length)) for owner, raw in tags.items()}
     assert len(seen["alice"] & seen["bob"]) == 2  # b and c
     assert len(seen["alice"] & seen["carol"]) == 1  # c
     assert len(seen["bob"] & seen["carol"]) == 2  # c and e
     assert [int.from_bytes(raw, "big") for raw in wire.of("size", receiver="carol")] == [1]
-    assert found["carol"].size is None
+    assert results["carol"].size is None
     assert not wire.of("size", receiver="bob")
 
 
 def received(wire: Wire, deal: Deal, name: str) -> dict[str, list[bytes]]:
     """The elements of all other sets, as they came to a party."""
-    raw = {
-        owner: b"".join(
-            one.data for one in wire.messages if (one.receiver, one.name) == (name, f"set {place}")
-        )
-        for place, owner in enumerate(deal.sizes)
-    }
-    return {owner: pieces(raw[owner], 32) for owner in deal.sizes if owner != name}
+    sets = {}
+    for index, owner in enumerate(deal.sizes):
+        if owner != name:
+            to_name = [message for message in wire.messages if message.receiver == name]
+            batches = [message.data for message in to_name if message.name == f"set {index}"]
+            sets[owner] = pieces(b"".join(batches), 32)
+    return sets
 
 
 def joined(elements: Sequence[bytes], *keys: bytes) -> bytes:
@@ -539,7 +546,7 @@ def joined(elements: Sequence[bytes], *keys: bytes) -> bytes:
 
 def overlapping(held: Mapping[str, set[bytes]]) -> set[tuple[str, str]]:
     """The owners whose people can be compared."""
-    return {(one, other) for one, other in combinations(held, 2) if held[one] & held[other]}
+    return {(a, b) for a, b in combinations(held, 2) if held[a] & held[b]}
 
 
 Several = tuple[Deal, dict[str, list[str]], dict[str, bytes]]
@@ -548,17 +555,17 @@ Several = tuple[Deal, dict[str, list[str]], dict[str, bytes]]
 @pytest.fixture(
     params=[(3, "all"), (3, "bob"), (4, "all"), (4, "carol"), (5, "all"), (5, "dora")], ids=str
 )
-def several(request: Any, wire: Wire, own_keys: dict[str, bytes]) -> Several:
+def several(request: Any, wire: Wire, keys_by_party: dict[str, bytes]) -> Several:
     """A session in which any two parties share people that others lack, and all share some."""
     parties, learns = request.param
     names = NAMES[:parties]
-    pairs = [*combinations(names, 2)]
-    sets = {
-        name: ["all", "of them", name, *("+".join(two) for two in pairs if name in two)]
-        for name in names
-    }
-    found = tacit.psi(sets, "id", learns=learns, threads=1)
-    return dealt(sets, learns, bytes.fromhex(found[names[0]].session)), sets, own_keys
+    sets = {name: ["all", "of them", name] for name in names}
+    for pair in combinations(names, 2):
+        for name in pair:
+            sets[name].append("+".join(pair))
+    results = tacit.psi(sets, "id", learns=learns, threads=1)
+    session = bytes.fromhex(results[names[0]].session)
+    return dealt(sets, learns, session), sets, keys_by_party
 
 
 def test_a_party_gets_a_set_under_the_keys_of_all_before_it(several: Several, wire: Wire) -> None:
@@ -567,12 +574,10 @@ def test_a_party_gets_a_set_under_the_keys_of_all_before_it(several: Several, wi
     for name in sets:
         for owner, elements in received(wire, deal, name).items():
             before = deal.route(owner)[: deal.route(owner).index(name)]
-            first = Ristretto255().encrypt_hashed(
-                [one.encode() for one in sets[owner]], deal.tag, keys[owner]
-            )
-            assert set(elements) == set(
-                pieces(joined([first], *(keys[one] for one in before[1:])), 32)
-            )
+            identifiers = [text.encode() for text in sets[owner]]
+            first = Ristretto255().encrypt_hashed(identifiers, deal.tag, keys[owner])
+            later = joined([first], *(keys[party] for party in before[1:]))
+            assert set(elements) == set(pieces(later, 32))
             if name != deal.collector:
                 ways.append(frozenset(before))
     assert len(ways) == len(set(ways))  # no two the same
@@ -585,14 +590,13 @@ def test_only_the_collector_holds_two_sets_under_the_same_keys(
     for name in sets:
         held = {}
         for owner, elements in received(wire, deal, name).items():
-            more = joined(elements, keys[name])
-            held[owner] = {*elements, *pieces(more, 32)}
-            held[owner] |= set(
-                pieces(make_tags(more, 32, deal.seal, deal.tag_length), deal.tag_length)
-            )
-        own = [one.encode() for one in sets[name]]
-        held[name] = {*pieces(Ristretto255().hash(own, deal.tag), 32)}
-        held[name] |= {*pieces(Ristretto255().encrypt_hashed(own, deal.tag, keys[name]), 32)}
+            encrypted = joined(elements, keys[name])
+            tags = make_tags(encrypted, 32, deal.seal, deal.tag_length)
+            held[owner] = {*elements, *pieces(encrypted, 32), *pieces(tags, deal.tag_length)}
+        identifiers = [text.encode() for text in sets[name]]
+        hashed = Ristretto255().hash(identifiers, deal.tag)
+        encrypted = Ristretto255().encrypt_hashed(identifiers, deal.tag, keys[name])
+        held[name] = {*pieces(hashed, 32), *pieces(encrypted, 32)}
         if name == deal.collector:
             held[name] |= set(pieces(b"".join(wire.of("tags")), deal.tag_length))
             assert overlapping(held) == {*combinations(held, 2)}
@@ -620,48 +624,53 @@ def test_what_two_others_that_show_each_other_everything_can_compare_is_what_the
 ) -> None:
     """All that came to them and their own sets, each under as many keys of theirs as it can get.
 
-    Of three parties, their own sets, as two can anyway; of more also some of the others', and never the collector's.
+    Of three parties, their own sets, as two can anyway; of more also some of the others', and never
+    the collector's.
     """
     deal, sets, keys = several
     for pool in combinations([name for name in sets if name != deal.collector], 2):
         held: dict[str, set[bytes]] = {name: set() for name in sets}
         for name in pool:
-            own = Ristretto255().hash([one.encode() for one in sets[name]], deal.tag)
-            held[name] |= set(pieces(joined([own], *(keys[one] for one in pool)), 32))
+            hashed = Ristretto255().hash([text.encode() for text in sets[name]], deal.tag)
+            encrypted = joined([hashed], *(keys[party] for party in pool))
+            held[name] |= set(pieces(encrypted, 32))
             for owner, elements in received(wire, deal, name).items():
                 before = deal.route(owner)[: deal.route(owner).index(name)]
-                held[owner] |= set(
-                    pieces(joined(elements, *(keys[one] for one in pool if one not in before)), 32)
-                )
-        found, own_pair = overlapping(held), tuple(name for name in sets if name in pool)
-        assert found == {own_pair} if len(sets) == 3 else found > {own_pair}, pool
-        assert not any(deal.collector in pair for pair in found), pool
+                missing_keys = [keys[party] for party in pool if party not in before]
+                held[owner] |= set(pieces(joined(elements, *missing_keys), 32))
+        comparable = overlapping(held)
+        if len(sets) == 3:
+            assert comparable == {pool}
+        else:
+            assert comparable > {pool}
+        assert not any(deal.collector in pair for pair in comparable), pool
 
 
 @pytest.mark.parametrize("learns", ["all", "bob"])
 def test_elements_travel_around_the_ring_under_new_keys_in_the_order_in_which_they_came(
-    learns: str, wire: Wire, own_keys: dict[str, bytes]
+    learns: str, wire: Wire, keys_by_party: dict[str, bytes]
 ) -> None:
     sets = {name: [name, "x", "y"] for name in NAMES[:4]}
     tacit.psi(sets, "id", learns=learns, threads=1)
     deal = dealt(sets, learns)
-    for place, name in enumerate(sets):
-        way = [one for one in wire.messages if one.name == f"set {place}"]
-        route = deal.route(name)
-        assert [(one.sender, one.receiver) for one in way] == [*pairwise(route)]
-        for one, after in pairwise(way):
-            assert joined([one.data], own_keys[after.sender]) == after.data
-    assert len({one.data for one in wire.messages if one.name.startswith("set")}) == 12
+    for index, name in enumerate(sets):
+        way = [message for message in wire.messages if message.name == f"set {index}"]
+        steps = [(message.sender, message.receiver) for message in way]
+        assert steps == [*pairwise(deal.route(name))]
+        for before, after in pairwise(way):
+            assert joined([before.data], keys_by_party[after.sender]) == after.data
+    assert len(set(wire.of("set"))) == 12
 
 
 def test_progress_is_that_of_all_parties_together() -> None:
     events: list[Event] = []
-    sets = {name: [str(k) for k in range(5 + place)] for place, name in enumerate(NAMES[:3])}
+    sets = {name: [str(k) for k in range(5 + index)] for index, name in enumerate(NAMES[:3])}
     tacit.psi(sets, "id", on_event=events.append, threads=1)
-    told = [event for event in events if isinstance(event, Advanced)]
-    assert [event.done for event in told] == sorted(event.done for event in told)
-    assert {event.total for event in told} == {3 * 18}
-    assert told[-1].done == 54
+    progress = [event for event in events if isinstance(event, Advanced)]
+    done = [event.done for event in progress]
+    assert done == sorted(done)
+    assert done[-1] == 54
+    assert {event.total for event in progress} == {3 * 18}
 
 
 # what is not to be shown
@@ -672,11 +681,11 @@ TERMS = Terms(("alice", "bob"), Ristretto255(), "id", Spelling())
 
 def test_nothing_secret_shows_itself() -> None:
     deal = Deal(TERMS, {"alice": 2, "bob": 2}, bytes(32))
-    with ThreadPoolExecutor(1) as pool:
-        party = Party("alice", [b"hidden-7", b"hidden-8"], deal, pool, 1)
-    found = tacit.psi({"alice": ["hidden-7", "hidden-8"], "bob": ["hidden-8"]}, "id")["alice"]
+    with BatchThreads(1) as threads:
+        party = Party("alice", [b"hidden-7", b"hidden-8"], deal, threads)
+    results = tacit.psi({"alice": ["hidden-7", "hidden-8"], "bob": ["hidden-8"]}, "id")
     assert repr(CommonRows(1, np.array([4711]))) == "CommonRows(size=1)"
-    for text in map(repr, (party, deal, found)):
+    for text in map(repr, (party, deal, results["alice"])):
         assert "hidden" not in text
         assert "rows" not in text.replace("reveal='rows'", "")
         assert party.key.hex() not in text
@@ -689,11 +698,13 @@ def test_nothing_secret_shows_itself() -> None:
 Change = Callable[[str, bytes], Sequence[bytes]]
 
 
-class Tampering:
+class TamperedLink:
     """A link on which a liar changes what it sends."""
 
     def __init__(self, link: Link, change: Change) -> None:
-        self.link, self.change, self.peer = link, change, link.peer
+        self.link = link
+        self.change = change
+        self.peer = link.peer
 
     async def send(self, name: str, data: bytes) -> None:
         for changed in self.change(name, bytes(data)):
@@ -703,63 +714,65 @@ class Tampering:
         return await self.link.receive(name)
 
 
-def session(
-    liar: str,
-    change: Change,
-    parties: int = 2,
-    reveal: Any = "rows",
-    learns: str | None = None,
-    *,
-    patience: float = 30.0,
-) -> dict[str, Exception]:
-    """The errors of honest parties in a session with one liar."""
-    names = NAMES[:parties]
-    terms = Terms(names, Ristretto255(), "id", Spelling(), reveal, learns)
-    errors: dict[str, Exception] = {}
+@dataclass
+class DishonestSession:
+    """A session in which one party lies, and the errors of the honest ones."""
 
-    def program(me: str, pool: ThreadPoolExecutor) -> Any:
-        async def run(links: Mapping[str, Any]) -> CommonRows:
-            own = (
-                {peer: Tampering(link, change) for peer, link in links.items()}
-                if me == liar
-                else links
-            )
+    liar: str
+    change: Change
+    parties: int = 2
+    reveal: Any = "rows"
+    learns: str | None = None
+    links: dict[str, Mapping[str, Link]] = field(default_factory=dict)  # by party
+    errors: dict[str, Exception] = field(default_factory=dict)  # by party
+
+    def run(self) -> dict[str, Exception]:
+        with pytest.raises(ChannelError):
+            run(self._converse())
+        return self.errors
+
+    async def _converse(self) -> None:
+        names = NAMES[: self.parties]
+        terms = Terms(names, Ristretto255(), "id", Spelling(), self.reveal, self.learns)
+        with BatchThreads(1) as threads:
+            programs = {me: self._program(me, terms, threads) for me in names}
+            await converse(programs, purpose="psi")
+
+    def _program(self, me: str, terms: Terms, threads: BatchThreads) -> Program[CommonRows]:
+        async def program(links: Mapping[str, Any]) -> CommonRows:
+            self.links[me] = links
+            if me == self.liar:
+                links = {peer: TamperedLink(link, self.change) for peer, link in links.items()}
+            values = [b"hidden-0", b"hidden-1", b"hidden-2", f"hidden-{me}".encode()]
             try:
-                values = [b"hidden-0", b"hidden-1", b"hidden-2", f"hidden-{me}".encode()]
-                deal = await agree(own, me, terms, 4)  # type: ignore[arg-type]
-                return await intersect(Party(me, values, deal, pool, 1), own)  # type: ignore[arg-type]
+                deal = await agree(links, me, terms, len(values))
+                return await intersect(Party(me, values, deal, threads), links)
             except Exception as error:
-                if me != liar:
-                    errors.setdefault(me, error)
+                if me != self.liar:
+                    self.errors.setdefault(me, error)
                 raise
 
-        return run
-
-    async def talk() -> None:
-        with ThreadPoolExecutor(1) as pool:
-            await converse(
-                {me: program(me, pool) for me in names},
-                purpose="psi",
-                timing=Timing(answer=patience),
-            )
-
-    with pytest.raises(ChannelError):
-        asyncio.run(within(60, talk()))
-    return errors
+        return program
 
 
-def told(errors: dict[str, Exception], pattern: str, keys: Sequence[bytes] = ()) -> None:
+def session(
+    liar: str, change: Change, parties: int = 2, reveal: Any = "rows", learns: str | None = None
+) -> dict[str, Exception]:
+    """The errors of honest parties in a session with one liar."""
+    return DishonestSession(liar, change, parties, reveal, learns).run()
+
+
+def assert_told(errors: dict[str, Exception], pattern: str, keys: Sequence[bytes] = ()) -> None:
     """An honest party says what is wrong, in a line that holds nothing of its data."""
     texts = [str(error) for error in errors.values()]
     assert any(pattern in text for text in texts), texts
+    secrets = [key.hex() for key in keys]
     for error in errors.values():
         assert isinstance(error, ChannelError)
         text = str(error)
         assert text.count("\n") == 0
         assert len(text) < 400
-        assert not any(
-            word in text for word in ("hidden", "Traceback", *(key.hex() for key in keys))
-        )
+        assert not any(word in text for word in ("hidden", "Traceback", *secrets))
 
 
 @pytest.fixture(autouse=True)
@@ -769,7 +782,13 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def changing(name: str, *new: Callable[[bytes], bytes]) -> Change:
     """Sends these in place of each message of that name."""
-    return lambda given, data: [one(data) for one in new] if given.split()[0] == name else [data]
+
+    def change(message_name: str, data: bytes) -> list[bytes]:
+        if message_name.split()[0] != name:
+            return [data]
+        return [make(data) for make in new]
+
+    return change
 
 
 ELEMENTS = {
@@ -813,11 +832,11 @@ PLACES = {
 COMMON = {
     "a tag twice": (
         lambda raw: raw[: len(raw) // 3] * 2 + raw[-(len(raw) // 3) :],
-        "the same twice",
+        "alice named tags that are not in all sets, or the same one twice",
     ),
-    "a tag that is not common": (
+    "a tag that is not in all sets": (
         lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]),
-        "what not all sets have",
+        "alice named tags that are not in all sets, or the same one twice",
     ),
 }
 
@@ -836,7 +855,7 @@ def test_what_is_no_set_is_told(lie: str, liar: str, parties: int, keys: list[by
     change, said = ELEMENTS[lie]
     if parties > 2 and lie == "an element twice":  # one cannot tell who did it
         said = "sent an element twice, or a party changed what it passed on"
-    told(session(liar, changing("set", change), parties), said, keys)
+    assert_told(session(liar, changing("set", change), parties), said, keys)
 
 
 @pytest.mark.parametrize("lie", TAGS)
@@ -844,7 +863,7 @@ def test_what_is_no_set_is_told(lie: str, liar: str, parties: int, keys: list[by
 @pytest.mark.parametrize(("liar", "parties"), [("bob", 2), ("carol", 3)])
 def test_what_are_no_tags_is_told(lie: str, reveal: str, liar: str, parties: int) -> None:
     change, said = TAGS[lie]
-    told(session(liar, changing("tags", change), parties, reveal), said)
+    assert_told(session(liar, changing("tags", change), parties, reveal), said)
 
 
 @pytest.mark.parametrize(
@@ -859,23 +878,20 @@ def test_what_are_no_tags_is_told(lie: str, reveal: str, liar: str, parties: int
 @pytest.mark.parametrize("lie", COUNTS)
 def test_a_number_that_cannot_be_is_told(lie: str, name: str, liar: str, reveal: str) -> None:
     change, said = COUNTS[lie]
-    told(session(liar, changing(name, change), 3, reveal), said)
+    assert_told(session(liar, changing(name, change), 3, reveal), said)
 
 
 @pytest.mark.parametrize("liar", ["alice", "carol"])
 @pytest.mark.parametrize("lie", PLACES)
 def test_places_that_cannot_be_are_told(lie: str, liar: str) -> None:
     change, said = PLACES[lie]
-    told(session(liar, changing("places", change), 3), said)
+    assert_told(session(liar, changing("places", change), 3), said)
 
 
 @pytest.mark.parametrize("lie", COMMON)
 def test_a_collector_that_lies_is_told_and_not_the_judge_blamed(lie: str) -> None:
     change, said = COMMON[lie]
-    told(
-        session("alice", changing("common", change), 3),
-        f"alice sent as common {said}" if "what" in said else said,
-    )
+    assert_told(session("alice", changing("common", change), 3), said)
 
 
 def test_who_sends_an_element_twice_gets_no_sizes_back(wire: Wire) -> None:
@@ -885,7 +901,7 @@ def test_who_sends_an_element_twice_gets_no_sizes_back(wire: Wire) -> None:
         errors = session(
             "bob", changing("set", lambda raw: raw[:32] * 2 + raw[64:]), 2, "size", learns
         )
-        told(errors, "bob sent an element twice")
+        assert_told(errors, "bob sent an element twice")
         assert not wire.of("tags", "alice")
 
 
@@ -894,7 +910,7 @@ def test_who_sends_an_element_twice_gets_no_sizes_back(wire: Wire) -> None:
 def test_of_several_who_sends_an_element_twice_has_no_one_told_anything(
     liar: str, reveal: str, wire: Wire
 ) -> None:
-    told(
+    assert_told(
         session(liar, changing("set", lambda raw: raw[:32] * 2 + raw[64:]), 3, reveal),
         "sent an element twice, or a",
     )
@@ -903,17 +919,44 @@ def test_of_several_who_sends_an_element_twice_has_no_one_told_anything(
         assert not wire.of("tags")
 
 
-@pytest.mark.parametrize(("name", "said"), [("set", "set 1"), ("tags", "tags")])
-def test_who_falls_silent_is_told(name: str, said: str) -> None:
-    told(
-        session("bob", changing(name), patience=1.0),
-        f"bob has sent no {said!r}, nor anything else, for 1 s",
-    )
+def wait_in_vain(silent: DishonestSession, name: str, heard: Sequence[str]) -> None:
+    """Alice waits for a message of this name in vain; once she has heard all others, not for long.
+
+    Her wait is an hour, so that it does not end before.
+    """
+
+    async def scene() -> None:
+        running = asyncio.create_task(silent._converse())
+        await until(lambda: "alice" in silent.links)
+        link = silent.links["alice"][silent.liar]
+        await until(lambda: all(has_taken(link, other_name) for other_name in heard))
+        link.answer = 0.05
+        link._wake()
+        with pytest.raises(ChannelError):
+            await running
+
+    run(scene())
+    why = f"{silent.liar} has sent no {name!r}, nor anything else, for 0.05 s"
+    assert_told(silent.errors, why)
+
+
+def has_taken(link: Link, name: str) -> bool:
+    return name in link._incoming and link._incoming[name].taken > 0
+
+
+def test_who_sends_no_set_is_told() -> None:
+    silent = DishonestSession("bob", changing("set"))
+    wait_in_vain(silent, "set 1", heard=["terms", "tags"])
+
+
+def test_who_sends_no_tags_is_told() -> None:
+    silent = DishonestSession("bob", changing("tags"))
+    wait_in_vain(silent, "tags", heard=["terms", "set 1"])
 
 
 def test_a_judge_that_falls_silent_is_told() -> None:
-    errors = session("carol", changing("tags"), 3, "size", "alice", patience=1.0)
-    told(errors, "carol has sent no 'tags', nor anything else, for 1 s")
+    silent = DishonestSession("carol", changing("tags"), 3, "size", "alice")
+    wait_in_vain(silent, "tags", heard=["terms", "set 1"])
 
 
 @pytest.mark.parametrize(
@@ -934,7 +977,7 @@ def test_a_judge_that_falls_silent_is_told() -> None:
     ids=lambda raw: repr(raw[:12]),
 )
 def test_terms_that_are_none_are_told(raw: bytes) -> None:
-    told(
+    assert_told(
         session("bob", changing("terms", lambda _: raw)),
         "bob sent terms that this version does not understand",
     )
@@ -942,7 +985,7 @@ def test_terms_that_are_none_are_told(raw: bytes) -> None:
 
 def test_terms_of_any_length_are_not_read() -> None:
     errors = session("bob", changing("terms", lambda raw: raw + b" " * (1 << 16)))
-    told(errors, "bob sent terms that this version does not understand")
+    assert_told(errors, "bob sent terms that this version does not understand")
 
 
 @pytest.mark.parametrize(
@@ -954,72 +997,81 @@ def test_sizes_and_nonces_that_cannot_be_are_told(key: str, value: Any) -> None:
     def change(raw: bytes) -> bytes:
         return json.dumps(json.loads(raw) | {key: value}).encode()
 
-    told(
+    assert_told(
         session("bob", changing("terms", change)),
         "bob sent terms that this version does not understand",
     )
 
 
-@pytest.mark.parametrize(
-    ("key", "missing"),
-    [
-        (key, missing)
-        for key in WORDS
-        for missing in (True, False)
-        if (key, missing) != ("learner", True)
-    ],
-)
-def test_terms_that_differ_are_told_by_the_setting_that_differs(key: str, missing: bool) -> None:
+@pytest.mark.parametrize("key", DIFFERENCES)
+def test_terms_that_differ_are_told_by_the_setting_that_differs(key: str) -> None:
     def change(raw: bytes) -> bytes:
-        said = json.loads(raw)
-        del said[key]
-        return json.dumps(said if missing else said | {key: "other\n\u202e" * 1000}).encode()
+        return json.dumps(json.loads(raw) | {key: "other\n\u202e" * 1000}).encode()
 
-    told(session("bob", changing("terms", change)), f"alice and bob differ in {WORDS[key]}: ")
+    errors = session("bob", changing("terms", change))
+    assert_told(errors, f"alice and bob differ in {DIFFERENCES[key].words}: ")
+
+
+@pytest.mark.parametrize("key", [key for key in DIFFERENCES if key != "learner"])
+def test_terms_that_are_missing_are_told(key: str) -> None:
+    """A learner that is missing is the same as None."""
+
+    def change(raw: bytes) -> bytes:
+        statement = json.loads(raw)
+        del statement[key]
+        return json.dumps(statement).encode()
+
+    errors = session("bob", changing("terms", change))
+    assert_told(errors, f"alice and bob differ in {DIFFERENCES[key].words}: ")
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "said", "parameters"),
     [
-        ({"group": Group.build("modp2048")}, "differ in --group: 'ristretto255' and 'modp2048'"),
-        ({"column": "nif"}, "where names differ give all the same --as: 'id' and 'nif'"),
-        ({"spelling": Spelling(case="keep")}, "differ in --unicode, --case and --spaces: "),
-        ({"reveal": "size"}, "differ in --size-only: 'rows' and 'size'"),
-        ({"learner": "bob"}, "differ in --learns: nothing (null) and 'bob'"),
+        (
+            {"group": Group.build("modp2048")},
+            "differ in group: 'ristretto255' and 'modp2048'",
+            ("group",),
+        ),
+        (
+            {"column": "nif"},
+            "where names differ give all the same column: 'id' and 'nif'",
+            ("key", "column"),
+        ),
+        ({"spelling": Spelling(case="keep")}, "differ in spelling: ", ("spelling",)),
+        ({"reveal": "size"}, "differ in size_only: 'rows' and 'size'", ("size_only",)),
+        ({"learner": "bob"}, "differ in learns: nothing (null) and 'bob'", ("learns",)),
         (
             {"parties": ("bob", "alice")},
-            "differ in parties; use the same consortium file and the same --with: ",
+            "differ in parties; use the same consortium file and the same others: ",
+            ("consortium", "others"),
         ),
     ],
 )
 def test_parties_with_other_settings_part_before_anything_is_sent(
-    options: Any, said: str, wire: Wire
+    options: Any, said: str, parameters: tuple[str, ...], wire: Wire
 ) -> None:
-    same: dict[str, Any] = {
-        "parties": ("alice", "bob"),
-        "group": Ristretto255(),
-        "column": "id",
-        "spelling": Spelling(),
-    }
-    errors: list[str] = []
+    errors: list[ChannelError] = []
 
-    def program(me: str, terms: Terms) -> Any:
-        async def run(links: Mapping[str, Link]) -> None:
+    def agreeing(me: str, terms: Terms) -> Any:
+        async def program(links: Mapping[str, Link]) -> None:
             try:
                 await agree(links, me, terms, 1)
             except ChannelError as error:
-                errors.append(str(error))
+                errors.append(error)
                 raise
 
-        return run
+        return program
 
-    both = {
-        "alice": program("alice", Terms(**same)),
-        "bob": program("bob", Terms(**same | options)),
+    programs = {
+        "alice": agreeing("alice", TERMS),
+        "bob": agreeing("bob", replace(TERMS, **options)),
     }
     with pytest.raises(ChannelError):
-        asyncio.run(converse(both, purpose="psi"))
-    assert any(said in error for error in errors if error.startswith("alice and bob"))
+        run(converse(programs, purpose="psi"))
+    (error,) = [error for error in errors if str(error).startswith("alice and bob")]
+    assert said in str(error)
+    assert error.parameters == parameters
     assert not wire.messages
 
 
@@ -1047,7 +1099,6 @@ def test_parties_may_have_any_name(name: str) -> None:
 
 
 def test_as_many_parties_as_are_allowed_can_be_compared() -> None:
-    found = tacit.psi(
-        {f"p{k}": ["a", str(k)] for k in range(MOST_PARTIES)}, "id", threads=1, group="thesis"
-    )
-    assert {own.size for own in found.values()} == {1}
+    sets = {f"p{k}": ["a", str(k)] for k in range(MOST_PARTIES)}
+    results = tacit.psi(sets, "id", threads=1, group="thesis")
+    assert {result.size for result in results.values()} == {1}

@@ -9,14 +9,21 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tacit.vertical.psi import sort_tags
-from tacit.vertical.tags import SECURITY, as_tags, common, distinct, make_tags, tag_length
+from tacit.vertical.tags import (
+    SECURITY,
+    as_tags,
+    distinct,
+    make_tags,
+    shared_positions,
+    sorted_tags,
+    tag_length,
+)
 
 SIZES = st.lists(
     st.integers(0, 2**32 - 1) | st.integers(0, 3) | st.integers(0, 32).map(lambda k: 2**k),
     max_size=8,
 )
-# Bytes of which NumPy drops the last ones where it shows them: tags that end in zeros, and are nothing but zeros.
+# NumPy drops zeros at the end of bytes where it shows them: some tags end in zeros, or are zeros.
 TAGS = st.lists(
     st.binary(min_size=3, max_size=3) | st.text("\0a", min_size=3, max_size=3).map(str.encode),
     unique=True,
@@ -34,11 +41,9 @@ def test_tags_are_as_long_as_the_chance_of_a_false_match_asks_and_no_longer(
     sizes: list[int],
 ) -> None:
     length = tag_length(sizes)
-    across, within = (
-        sum(a * b for a, b in combinations(sizes, 2)),
-        [n * (n - 1) // 2 for n in sizes],
-    )
-    pairs = max(0, across, *within)
+    pairs_across = sum(a * b for a, b in combinations(sizes, 2))
+    pairs_within = [n * (n - 1) // 2 for n in sizes]
+    pairs = max(0, pairs_across, *pairs_within)
     assert pairs << SECURITY <= 1 << 8 * length  # pairs / 2^bits <= 2^-40
     assert length == 1 or max(pairs, 1) << SECURITY > 1 << 8 * (length - 1)
 
@@ -50,35 +55,34 @@ def test_more_parties_and_larger_sets_have_longer_tags() -> None:
 
 
 def test_false_matches_come_as_often_as_the_bound_says() -> None:
-    """Sets without a common element, at 3 bits of security, so that false matches can be counted: n m / 2^8 = 1/8."""
+    """Sets that share no element, at 3 bits of security, so that false matches can be counted."""
     n = m = 4
     assert tag_length([n, 8], 3) == 1  # 32 pairs / 256 = 2^-3 needs just one byte
-    trials, chance = 4000, n * m / 256
+    trials = 4000
+    chance = n * m / 256
     source = random.Random(7)
     wrong = 0
     for trial in range(trials):
-        seal, elements = trial.to_bytes(32, "big"), source.randbytes(8 * (n + m))
+        seal = trial.to_bytes(32, "big")
+        elements = source.randbytes(8 * (n + m))
         tags = as_tags(make_tags(elements, 8, seal, 1), 1)
         wrong += len(set(tags[:n].tolist()) & set(tags[n:].tolist())) > 0
-    assert (
-        chance - 5 * (chance / trials) ** 0.5 - chance**2
-        < wrong / trials
-        < chance + 5 * (chance / trials) ** 0.5
-    )
+    margin = 5 * (chance / trials) ** 0.5
+    assert chance - margin - chance**2 < wrong / trials < chance + margin
 
 
 @given(TAGS, TAGS)
-def test_both_sides_find_the_common_tags_in_the_same_order(
-    mine: list[bytes], theirs: list[bytes]
+def test_both_sides_find_the_tags_that_both_have_in_the_same_order(
+    ours: list[bytes], theirs: list[bytes]
 ) -> None:
-    here, there = as_tags(mine, 3), as_tags(theirs, 3)
-    places, others = common(here, there), common(there, here)
-    assert places.dtype == np.int64
-    assert (
-        [mine[place] for place in places]
-        == [theirs[place] for place in others]
-        == sorted({*mine} & {*theirs})
-    )
+    our_tags = as_tags(ours, 3)
+    their_tags = as_tags(theirs, 3)
+    our_positions = shared_positions(our_tags, their_tags)
+    their_positions = shared_positions(their_tags, our_tags)
+    shared = sorted({*ours} & {*theirs})
+    assert our_positions.dtype == np.int64
+    assert [ours[position] for position in our_positions] == shared
+    assert [theirs[position] for position in their_positions] == shared
 
 
 @given(TAGS)
@@ -87,21 +91,21 @@ def test_tags_that_end_in_zeros_are_compared_to_the_last_byte(raw: list[bytes]) 
     assert len(tags) == len(raw)
     assert tags.tobytes() == b"".join(raw)
     assert distinct(tags)
-    assert sort_tags(tags).tobytes() == b"".join(sorted(raw))
+    assert sorted_tags(tags).tobytes() == b"".join(sorted(raw))
     assert raw == [] or not distinct(as_tags([*raw, raw[0]], 3))
 
 
 def test_a_zero_more_or_less_is_another_tag() -> None:
     tags: Any = as_tags([b"\0\0\0", b"a\0\0", b"a\0a", b"\0a\0", b"a\0b"], 3)
-    assert common(tags, as_tags([b"a\0\0"], 3)).tolist() == [1]
-    assert common(tags, as_tags([b"\0\0\0", b"\0\0a"], 3)).tolist() == [0]
+    assert shared_positions(tags, as_tags([b"a\0\0"], 3)).tolist() == [1]
+    assert shared_positions(tags, as_tags([b"\0\0\0", b"\0\0a"], 3)).tolist() == [0]
 
 
 def test_no_tags_are_no_tags() -> None:
     empty = as_tags([], 5)
     assert (len(empty), empty.tobytes(), make_tags(b"", 32, b"seal", 5)) == (0, b"", b"")
     assert distinct(empty)
-    assert common(empty, as_tags([b"12345"], 5)).tolist() == []
+    assert shared_positions(empty, as_tags([b"12345"], 5)).tolist() == []
     assert as_tags(b"", 5).dtype == empty.dtype
 
 
@@ -122,7 +126,8 @@ def test_an_element_has_one_tag_in_a_session_wherever_it_stands(
 @pytest.mark.parametrize("seal", [bytes(31) + b"\1", b"another seal"])
 def test_in_another_session_elements_have_other_tags(seal: bytes) -> None:
     elements = random.Random(1).randbytes(32 * 50)
-    one, other = (as_tags(make_tags(elements, 32, key, 10), 10) for key in (bytes(32), seal))
-    assert len(common(one, other)) == 0
-    assert distinct(one)
-    assert distinct(other)
+    tags = as_tags(make_tags(elements, 32, bytes(32), 10), 10)
+    other_tags = as_tags(make_tags(elements, 32, seal, 10), 10)
+    assert len(shared_positions(tags, other_tags)) == 0
+    assert distinct(tags)
+    assert distinct(other_tags)

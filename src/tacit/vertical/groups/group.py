@@ -1,7 +1,10 @@
-"""Commutative encryption f_e(x) = x^e in a group: parties who encrypt in either order arrive at the same element.
+"""Commutative encryption f_e(x) = x^e in a group.
 
-R. Agrawal, A. Evfimievski, R. Srikant: Information sharing across private databases, SIGMOD 2003. An identifier v is
-hashed to an element h(v), which a random oracle might have chosen; each party raises it to its own secret.
+Parties that encrypt in either order arrive at the same element.
+
+R. Agrawal, A. Evfimievski, R. Srikant: Information sharing across private databases, SIGMOD 2003.
+An identifier v is hashed to an element h(v), which a random oracle might have chosen; each party
+raises it to its own secret.
 """
 
 from __future__ import annotations
@@ -21,8 +24,8 @@ Buffer = bytes | memoryview
 class Group(Registered, family="groups", home="tacit.vertical.groups"):
     """Base of the groups: elements of one size in bytes, one after the other.
 
-    A call works on its elements in the calling thread, and releases the interpreter's lock while it computes; whoever
-    has many elements gives pieces of them to a pool of threads.
+    A call works on its elements in the calling thread, and releases the interpreter's lock while it
+    computes; whoever has many elements gives shares of them to a pool of threads.
     """
 
     size: ClassVar[int]  # bytes of an element
@@ -37,7 +40,7 @@ class Group(Registered, family="groups", home="tacit.vertical.groups"):
 
     @abstractmethod
     def hash(self, identifiers: Sequence[bytes], tag: bytes) -> bytes:
-        """The elements h(v); other tags give unrelated elements."""
+        """The elements h(v); another tag gives unrelated elements."""
 
     @abstractmethod
     def encrypt(self, elements: Buffer, key: bytes) -> bytes:
@@ -48,7 +51,7 @@ class Group(Registered, family="groups", home="tacit.vertical.groups"):
         return self.encrypt(self.hash(identifiers, tag), key)
 
     def count(self, elements: Buffer) -> int:
-        """How many elements these are; refuses part of one."""
+        """How many elements these are; refuses a fraction of one."""
         length = memoryview(elements).nbytes
         if length % self.size:
             raise DataError(
@@ -57,5 +60,8 @@ class Group(Registered, family="groups", home="tacit.vertical.groups"):
         return length // self.size
 
     def refusal(self, position: int, count: int, reason: str) -> DataError:
-        """What is wrong with an element, counted from 0 here and from 1 in the message; never what it is."""
+        """An error that says what is wrong with an element, and never what the element is.
+
+        Positions count from 0 here and from 1 in the message.
+        """
         return DataError(f"{self.name}: element {position + 1} of {count} {reason}")

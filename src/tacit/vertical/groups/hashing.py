@@ -14,7 +14,7 @@ LONGEST = 255  # blocks
 def expand_message_xmd(
     messages: Iterable[bytes], tag: bytes, size: int, digest: str = "sha512"
 ) -> list[bytes]:
-    """For each message, `size` bytes as a random function of the tag and the message would give them.
+    """For each message, `size` bytes as a random function of the tag and the message.
 
     >>> expand_message_xmd([b"abc"], b"QUUX-V01-CS02-with-expander-SHA512-256", 32)[0].hex()
     '0da749f12fbe5483eb066a5f595055679b976e93abe9be6f0f6318bce7aca8dc'
@@ -28,26 +28,27 @@ def expand_message_xmd(
     ending = tag_prime(tag, digest)
     padded = hashlib.new(digest, bytes(plain.block_size))  # Z_pad, absorbed once for all messages
     middle = size.to_bytes(2, "big") + b"\0" + ending
-    endings = [bytes([number]) + ending for number in range(1, blocks + 1)]
-    found = []
+    first_ending, *later_endings = [bytes([i]) + ending for i in range(1, blocks + 1)]
+    expanded = []
     for message in messages:
         state = padded.copy()
         state.update(message + middle)
         b_0 = state.digest()
         state = plain.copy()
-        state.update(b_0 + endings[0])
-        uniform = block = state.digest()
-        for later in endings[1:]:
+        state.update(b_0 + first_ending)
+        b_i = state.digest()
+        uniform = b_i
+        for later_ending in later_endings:
             state = plain.copy()
-            state.update(_xor(b_0, block) + later)
-            block = state.digest()
-            uniform += block
-        found.append(uniform[:size])
-    return found
+            state.update(_xor(b_0, b_i) + later_ending)
+            b_i = state.digest()
+            uniform += b_i
+        expanded.append(uniform[:size])
+    return expanded
 
 
 def tag_prime(tag: bytes, digest: str) -> bytes:
-    """The tag with its length; one that is too long is hashed (section 5.3.3), and none is not allowed."""
+    """The tag with its length; one that is too long is hashed (section 5.3.3)."""
     if not tag:
         raise StudyError("a hash to a group needs a tag; expected at least 1 byte, got none")
     if len(tag) > LONGEST_TAG:
@@ -55,5 +56,6 @@ def tag_prime(tag: bytes, digest: str) -> bytes:
     return tag + bytes([len(tag)])
 
 
-def _xor(one: bytes, other: bytes) -> bytes:
-    return (int.from_bytes(one, "big") ^ int.from_bytes(other, "big")).to_bytes(len(one), "big")
+def _xor(a: bytes, b: bytes) -> bytes:
+    number = int.from_bytes(a, "big") ^ int.from_bytes(b, "big")
+    return number.to_bytes(len(a), "big")

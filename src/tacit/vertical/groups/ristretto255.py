@@ -14,11 +14,12 @@ from tacit.vertical.groups.sodium import POINT, SCALAR, UNIFORM, Sodium, sodium
 
 @dataclass(frozen=True)
 class Ristretto255(Group, name="ristretto255"):
-    """The elliptic-curve group ristretto255 (RFC 9496) by libsodium: 32 bytes per element, and the default.
+    """The elliptic-curve group ristretto255 (RFC 9496) by libsodium: 32 bytes per element, and the
+    default.
 
-    Its order is a prime near 2^252, so every element but the identity generates it, and each has one encoding. Hashes
-    are `expand_message_xmd` with SHA-512 (RFC 9380, appendix B) and the one-way map of RFC 9496. Secrets are multiplied
-    in constant time.
+    Its order is a prime near 2^252, so every element but the identity generates it, and each has
+    one encoding. Hashes are `expand_message_xmd` with SHA-512 (RFC 9380, appendix B) and the
+    one-way map of RFC 9496. Secrets are multiplied in constant time.
     """
 
     size: ClassVar[int] = POINT
@@ -30,21 +31,24 @@ class Ristretto255(Group, name="ristretto255"):
         return sodium().draw_scalar()
 
     def hash(self, identifiers: Sequence[bytes], tag: bytes) -> bytes:
-        return sodium().map_uniform(b"".join(expand_message_xmd(identifiers, tag, UNIFORM)))
+        uniform = expand_message_xmd(identifiers, tag, UNIFORM)
+        return sodium().map_uniform(b"".join(uniform))
 
     def encrypt(self, elements: Buffer, key: bytes) -> bytes:
         if len(key) != SCALAR:
             raise DataError(f"{self.name}: expected a key of {SCALAR} bytes, got {len(key)}")
         count = self.count(elements)
         library = sodium()
-        found, wrong = library.multiply(elements, key)
+        products, wrong = library.multiply(elements, key)
         if wrong is not None:
-            element = bytes(memoryview(elements).cast("B")[wrong * POINT : (wrong + 1) * POINT])
+            start = wrong * POINT
+            element = bytes(memoryview(elements).cast("B")[start : start + POINT])
             raise self.refusal(wrong, count, _reason(library, element))
-        return found
+        return products
 
 
 def _reason(library: Sodium, element: bytes) -> str:
+    """Why an element cannot be encrypted."""
     if not any(element):
         return "is the identity"
     return "gives the identity" if library.is_valid(element) else "is not a canonical encoding"

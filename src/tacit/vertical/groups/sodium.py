@@ -1,7 +1,7 @@
 """libsodium's ristretto255: the system's library, or the copy in the package rbcl.
 
-Functions of a `ctypes.CDLL` release the interpreter's lock while they run. Addresses are passed as integers, which
-costs a microsecond per element where buffers would cost several.
+Functions of a `ctypes.CDLL` release the interpreter's lock while they run. Addresses are passed as
+integers, which costs a microsecond per element where buffers would cost several.
 """
 
 from __future__ import annotations
@@ -24,55 +24,66 @@ NAMES = ("libsodium.so.26", "libsodium.so.23", "libsodium.so", "libsodium.dylib"
 
 
 class Sodium:
-    """The few functions that are needed, with their types. Raises AttributeError for a library older than 1.0.18."""
+    """The few functions that are needed, with their types.
+
+    Raises AttributeError for a library older than 1.0.18.
+    """
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._from_hash = _function(library, "crypto_core_ristretto255_from_hash", 2)
         self._multiply = _function(library, "crypto_scalarmult_ristretto255", 3)
         self._is_valid = _function(library, "crypto_core_ristretto255_is_valid_point", 1)
         self._random = _function(library, "crypto_core_ristretto255_scalar_random", 1)
-        if _function(library, "sodium_init", 0)() < 0:
+        start = _function(library, "sodium_init", 0)
+        if start() < 0:
             raise OSError("libsodium did not start")
 
     def map_uniform(self, uniform: bytes) -> bytes:
         """A point for each 64 bytes: the one-way map of RFC 9496, section 4.3.4."""
-        given = np.frombuffer(uniform, np.uint8)
-        count = len(given) // UNIFORM
-        points = np.empty(count * POINT, np.uint8)
-        for to, source in zip(_addresses(points, POINT), _addresses(given, UNIFORM), strict=True):
-            self._from_hash(to, source)
+        hashes = np.frombuffer(uniform, np.uint8)
+        points = np.empty(len(hashes) // UNIFORM * POINT, np.uint8)
+        targets = _addresses(points, POINT)
+        sources = _addresses(hashes, UNIFORM)
+        for target, source in zip(targets, sources, strict=True):
+            self._from_hash(target, source)
         return points.tobytes()
 
     def multiply(self, points: bytes | memoryview, scalar: bytes) -> tuple[bytes, int | None]:
-        """Each point times the scalar, in constant time, and where the first is that cannot be multiplied.
+        """Each point times the scalar, in constant time.
 
-        libsodium refuses what does not decode (RFC 9496, section 4.3.1) and a product that is the identity.
+        Where a point cannot be multiplied there are no products, but the position of the first such
+        point. libsodium refuses what does not decode (RFC 9496, section 4.3.1) and a product that
+        is the identity.
         """
-        given, by = np.frombuffer(points, np.uint8), np.frombuffer(scalar, np.uint8)
-        products = np.empty(len(given), np.uint8)
-        multiply, key = self._multiply, by.ctypes.data
-        places = zip(_addresses(products, POINT), _addresses(given, POINT), strict=True)
-        for position, (to, source) in enumerate(places):
-            if multiply(to, key, source):
+        factors = np.frombuffer(points, np.uint8)
+        secret = np.frombuffer(scalar, np.uint8)
+        products = np.empty(len(factors), np.uint8)
+        targets = _addresses(products, POINT)
+        sources = _addresses(factors, POINT)
+        multiply = self._multiply
+        key = secret.ctypes.data
+        for position, (target, source) in enumerate(zip(targets, sources, strict=True)):
+            if multiply(target, key, source):
                 return b"", position
         return products.tobytes(), None
 
     def is_valid(self, point: bytes) -> bool:
         """Whether 32 bytes encode a point."""
-        given = np.frombuffer(point, np.uint8)
-        return bool(self._is_valid(given.ctypes.data))
+        encoding = np.frombuffer(point, np.uint8)
+        return bool(self._is_valid(encoding.ctypes.data))
 
     def draw_scalar(self) -> bytes:
-        """Uniform among those from 1 to the group's order."""
+        """A scalar, uniform from 1 to the group's order minus 1."""
         scalar = np.empty(SCALAR, np.uint8)
         self._random(scalar.ctypes.data)
         return scalar.tobytes()
 
 
 def _function(library: ctypes.CDLL, name: str, arguments: int) -> Callable[..., int]:
-    found = library[name]  # a function of our own: types set on library.name would be everyone's
-    found.argtypes, found.restype = [ctypes.c_void_p] * arguments, ctypes.c_int
-    return found
+    function = library[name]  # a new object: types set on library.name would be everyone's
+    function.argtypes = [ctypes.c_void_p] * arguments
+    function.restype = ctypes.c_int
+    return function
 
 
 def _addresses(array: Any, step: int) -> range:
@@ -94,10 +105,13 @@ def sodium() -> Sodium:
 
 def _installed() -> Iterator[ctypes.CDLL]:
     """The system's libraries, by their usual names, which is quick, and then by a search."""
-    for name in (*NAMES, None):
+    for name in NAMES:
         with suppress(OSError):
-            if found := name or ctypes.util.find_library("sodium"):
-                yield ctypes.CDLL(found)
+            yield ctypes.CDLL(name)
+    with suppress(OSError):
+        file = ctypes.util.find_library("sodium")
+        if file:
+            yield ctypes.CDLL(file)
 
 
 def _bundled() -> Iterator[ctypes.CDLL]:

@@ -17,41 +17,51 @@ Q = 4611686018427385619  # P = 2 Q + 1
 
 @dataclass(frozen=True)
 class Thesis(Group, name="thesis"):
-    """A 63-bit prime and the low half of SHA-1, as a worked example has them: insecure, and for one machine alone.
+    """A 63-bit prime and the low half of SHA-1, as a worked example has them: insecure, and for one
+    machine alone.
 
-    It reproduces published numbers, and shows what a group for this purpose must not be. Logarithms modulo a prime of
-    63 bits are found in seconds. Hashes are not squared: those of the example are all non-residues, and an odd key
-    leaves a residue one and a non-residue one, so an encryption tells one bit of what it hides. An even key takes x and
-    P - x to the same power, so two identifiers can become one. Hashes have 64 bits and are not reduced, so x and x + P
-    collide as well. The tag is ignored: all who use it share one hash.
+    It reproduces published numbers, and shows what a group for this purpose must not be. Logarithms
+    modulo a prime of 63 bits are found in seconds. Hashes are not squared: those of the example are
+    all non-residues, and an odd key leaves a residue one and a non-residue one, so an encryption
+    tells one bit of what it hides. An even key takes x and P - x to the same power, so two
+    identifiers can become one. Hashes have 64 bits and are not reduced, so x and x + P collide as
+    well. The tag is ignored: all who use it share one hash.
     """
 
     size: ClassVar[int] = 8
     networked: ClassVar[bool] = False
 
     def draw_key(self) -> bytes:
-        return (1 + secrets.randbelow(Q - 1)).to_bytes(self.size, "big")
+        number = 1 + secrets.randbelow(Q - 1)
+        return number.to_bytes(self.size, "big")
 
     def hash(self, identifiers: Sequence[bytes], tag: bytes) -> bytes:
-        return b"".join(
-            [hashlib.sha1(one, usedforsecurity=False).digest()[-self.size :] for one in identifiers]
-        )
+        digests = [hashlib.sha1(v, usedforsecurity=False).digest() for v in identifiers]
+        return b"".join([digest[-self.size :] for digest in digests])
 
     def encrypt(self, elements: Buffer, key: bytes) -> bytes:
-        e, count = int.from_bytes(key, "big"), self.count(elements)
+        e = int.from_bytes(key, "big")
+        count = self.count(elements)
         if not 0 < e < Q:
             raise DataError(f"{self.name}: expected a key of {self.size} bytes, from 1 to {Q - 1}")
-        given = memoryview(elements).cast("B")
-        numbers = [
-            int.from_bytes(given[at : at + self.size], "big")
-            for at in range(0, len(given), self.size)
-        ]
-        powers = [pow(x, e, P) for x in numbers]
-        for position, (x, power) in enumerate(zip(numbers, powers, strict=True)):
+        powers = []
+        for position, x in enumerate(self._numbers(elements)):
+            power = pow(x, e, P)
             if power <= 1:
                 raise self.refusal(position, count, _reason(x))
-        return b"".join([power.to_bytes(self.size, "big") for power in powers])
+            powers.append(power.to_bytes(self.size, "big"))
+        return b"".join(powers)
+
+    def _numbers(self, elements: Buffer) -> list[int]:
+        raw = memoryview(elements).cast("B")
+        starts = range(0, len(raw), self.size)
+        return [int.from_bytes(raw[start : start + self.size], "big") for start in starts]
 
 
 def _reason(x: int) -> str:
-    return {0: "is zero", 1: "is the identity"}.get(x % P, "gives the identity")
+    """Why x cannot be encrypted."""
+    if x % P == 0:
+        return "is zero"
+    if x % P == 1:
+        return "is the identity"
+    return "gives the identity"

@@ -20,14 +20,16 @@ WIDE = 48  # bytes that are reduced modulo P (RFC 9380, section 8.5)
 
 @dataclass(frozen=True)
 class X25519(Group, name="x25519"):
-    """X25519 (RFC 7748) by Intel's crypto_mb: five times as fast as ristretto255, on processors with AVX-512 IFMA.
+    """X25519 (RFC 7748) by Intel's crypto_mb: five times as fast as ristretto255, on processors
+    with AVX-512 IFMA.
 
-    A hash is the first coordinate of RFC 9380's map Elligator 2, so it is on the curve: random coordinates are on its
-    twist as often as not, and so are their multiples, which would tell one bit of each. One map reaches half of the
-    points. That suffices here: each that it reaches has four preimages, easily found, so whoever simulates the protocol
-    can still choose a hash as a known multiple of the generator, at two trials each, as of a random oracle.
-    Keys are multiples of 8, which clears the cofactor. Coordinates on the twist, larger than the field and of low order
-    are refused. Multiplications take constant time; hashes, by gmpy2, do not.
+    A hash is the first coordinate of RFC 9380's map Elligator 2, so it is on the curve: random
+    coordinates are on its twist as often as not, and so are their multiples, which would tell one
+    bit of each. One map reaches half of the points. That suffices here: each that it reaches has
+    four preimages, easily found, so whoever simulates the protocol can still choose a hash as a
+    known multiple of the generator, at two trials each, as of a random oracle. Keys are multiples
+    of 8, which clears the cofactor. Coordinates on the twist, larger than the field and of low
+    order are refused. Multiplications take constant time; hashes, by gmpy2, do not.
     """
 
     size: ClassVar[int] = POINT
@@ -42,22 +44,20 @@ class X25519(Group, name="x25519"):
     def hash(self, identifiers: Sequence[bytes], tag: bytes) -> bytes:
         read = gmp(self.name).mpz.from_bytes
         uniform = expand_message_xmd(identifiers, tag, WIDE)
-        return b"".join(
-            [
-                x.to_bytes(POINT, "little")
-                for x in self._mapped([read(one, "big") for one in uniform])
-            ]
-        )
+        coordinates = self._mapped([read(raw, "big") for raw in uniform])
+        return b"".join([x.to_bytes(POINT, "little") for x in coordinates])
 
     def encrypt(self, elements: Buffer, key: bytes) -> bytes:
         count = self.count(elements)
-        given, read = bytes(elements), gmp(self.name).mpz.from_bytes
-        jacobi, p = gmp(self.name).jacobi, gmp(self.name).mpz(P)
+        raw = bytes(elements)
+        read = gmp(self.name).mpz.from_bytes
+        jacobi = gmp(self.name).jacobi
+        p = gmp(self.name).mpz(P)
         for position in range(count):
-            x = read(given[position * POINT : (position + 1) * POINT], "little")
+            x = read(raw[position * POINT : (position + 1) * POINT], "little")
             if x >= p or jacobi(x * ((x + A) * x + 1), p) != 1:
                 raise self.refusal(position, count, _reason(x))
-        return self._products(given, key)
+        return self._products(raw, key)
 
     def encrypt_hashed(self, identifiers: Sequence[bytes], tag: bytes, key: bytes) -> bytes:
         return self._products(self.hash(identifiers, tag), key)  # on the curve as they are
@@ -65,37 +65,44 @@ class X25519(Group, name="x25519"):
     def _products(self, elements: bytes, key: bytes) -> bytes:
         if len(key) != SCALAR:
             raise DataError(f"{self.name}: expected a key of {SCALAR} bytes, got {len(key)}")
-        found, wrong = crypto_mb().multiply(elements, key)
+        products, wrong = crypto_mb().multiply(elements, key)
         if wrong is not None:
             raise self.refusal(wrong, len(elements) // POINT, "gives the identity")
-        return found
+        return products
 
     def _mapped(self, numbers: list[Any]) -> list[Any]:
         """Elligator 2 (RFC 9380, section 6.7.1, with Z = 2), first coordinates alone.
 
-        x1 = -A / d with d = 1 + 2 u^2, never zero as -1/2 is no square; x1^3 + A x1^2 + x1 is a square if and only if
-        -A d (A^2 (1 - d) + d^2), which is d^4 times as much, is one; where it is none, x2 = -x1 - A takes its place.
+        x1 = -A / d with d = 1 + 2 u^2, never zero as -1/2 is no square. x1^3 + A x1^2 + x1 is a
+        square if and only if -A d (A^2 (1 - d) + d^2), which is d^4 times as much, is one; where it
+        is none, x2 = -x1 - A takes its place.
         """
-        jacobi, p = gmp(self.name).jacobi, gmp(self.name).mpz(P)
-        below = [(1 + 2 * u * u) % p for u in numbers]
-        squares = (jacobi(-A * d * (A * A * (1 - d) + d * d), p) != -1 for d in below)
-        above = [-A if square else A * (1 - d) for square, d in zip(squares, below, strict=True)]
-        return [a * one % p for a, one in zip(above, self._inverses(below), strict=True)]
+        jacobi = gmp(self.name).jacobi
+        p = gmp(self.name).mpz(P)
+        denominators = [(1 + 2 * u * u) % p for u in numbers]
+        coordinates = []
+        for d, inverse in zip(denominators, self._inverses(denominators), strict=True):
+            is_square = jacobi(-A * d * (A * A * (1 - d) + d * d), p) != -1
+            numerator = -A if is_square else A * (1 - d)
+            coordinates.append(numerator * inverse % p)
+        return coordinates
 
     def _inverses(self, numbers: list[Any]) -> list[Any]:
-        """All by one inversion: that of their product, from which each one's is made by two multiplications."""
+        """All by one inversion, that of their product; each then takes two multiplications."""
         p = gmp(self.name).mpz(P)
         products = [gmp(self.name).mpz(1)]
         for number in numbers:
             products.append(products[-1] * number % p)
-        found, rest = [], gmp(self.name).invert(products.pop(), p)
-        for number, before in zip(reversed(numbers), reversed(products), strict=True):
-            found.append(rest * before % p)
-            rest = rest * number % p
-        return found[::-1]
+        inverse = gmp(self.name).invert(products.pop(), p)  # of the product of all that are left
+        inverses = []
+        for number, product in zip(reversed(numbers), reversed(products), strict=True):
+            inverses.append(inverse * product % p)
+            inverse = inverse * number % p
+        return inverses[::-1]
 
 
 def _reason(x: int) -> str:
+    """Why x is no element."""
     if x >= P:
         return "is not a canonical encoding"
     return "is not on the curve" if x else "is the identity"

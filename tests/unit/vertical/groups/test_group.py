@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,9 +15,10 @@ from tacit.core.errors import DataError, MissingDependencyError, StudyError
 from tacit.vertical.groups.group import Group
 
 TAG = b"tacit test"
+ROUNDS = 500  # of some milliseconds: enough time for another thread to run, if it can
 ALL = list(Group.known())
 SECURE = [name for name in ALL if Group.find(name).networked]
-identifiers = st.lists(st.binary(max_size=40), max_size=4, unique=True)
+IDENTIFIERS = st.lists(st.binary(max_size=40), max_size=4, unique=True)
 
 
 def a_group(name: str) -> Group:
@@ -32,31 +32,27 @@ def a_group(name: str) -> Group:
 
 @pytest.mark.parametrize("name", ALL)
 @settings(max_examples=8, deadline=None)
-@given(found=identifiers)
-def test_encryptions_commute(name: str, found: list[bytes]) -> None:
+@given(identifiers=IDENTIFIERS)
+def test_encryptions_commute(name: str, identifiers: list[bytes]) -> None:
     group = a_group(name)
-    a, b = group.draw_key(), group.draw_key()
-    x = group.hash(found, TAG)
-    assert len(x) == len(found) * group.size
+    a = group.draw_key()
+    b = group.draw_key()
+    x = group.hash(identifiers, TAG)
+    assert len(x) == len(identifiers) * group.size
     assert group.encrypt(group.encrypt(x, a), b) == group.encrypt(group.encrypt(x, b), a)
-    assert group.encrypt_hashed(found, TAG, a) == group.encrypt(memoryview(x), a)
+    assert group.encrypt_hashed(identifiers, TAG, a) == group.encrypt(memoryview(x), a)
 
 
 @pytest.mark.parametrize("name", SECURE)
 def test_other_identifiers_tags_and_keys_give_other_elements(name: str) -> None:
     group = a_group(name)
-    found = [str(number).encode() for number in range(40)]
-    a, b = group.draw_key(), group.draw_key()
-    lists = [
-        group.hash(found, TAG),
-        group.hash(found, b"another"),
-        group.encrypt_hashed(found, TAG, a),
-    ]
-    lists.append(group.encrypt_hashed(found, TAG, b))
-    joined = b"".join(lists)
-    assert len(
-        {joined[at : at + group.size] for at in range(0, len(joined), group.size)}
-    ) == 4 * len(found)
+    identifiers = [str(number).encode() for number in range(40)]
+    raw = group.hash(identifiers, TAG)
+    raw += group.hash(identifiers, b"another")
+    raw += group.encrypt_hashed(identifiers, TAG, group.draw_key())
+    raw += group.encrypt_hashed(identifiers, TAG, group.draw_key())
+    elements = [raw[at : at + group.size] for at in range(0, len(raw), group.size)]
+    assert len(set(elements)) == len(elements) == 4 * len(identifiers)
 
 
 @pytest.mark.parametrize("name", SECURE)
@@ -83,10 +79,10 @@ def test_an_element_and_a_half_is_refused(name: str) -> None:
 def test_any_bytes_are_encrypted_or_refused_by_position(name: str, data: st.DataObject) -> None:
     group = a_group(name)
     good = group.hash([b"v"], TAG)
-    other = data.draw(st.binary(min_size=group.size, max_size=group.size))
+    any_bytes = data.draw(st.binary(min_size=group.size, max_size=group.size))
     key = group.draw_key()
     try:
-        assert len(group.encrypt(good + other, key)) == 2 * group.size
+        assert len(group.encrypt(good + any_bytes, key)) == 2 * group.size
     except DataError as error:
         assert str(error).startswith(f"{name}: element 2 of 2 ")  # noqa: PT017
         assert key.hex() not in str(error)  # noqa: PT017
@@ -116,8 +112,8 @@ def test_threads_give_what_one_gives(name: str) -> None:
     chunks = [[b"%d %d" % (chunk, number) for number in range(9)] for chunk in range(6)]
     key = group.draw_key()
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda chunk: group.encrypt_hashed(chunk, TAG, key), chunks))
-    assert found == [group.encrypt_hashed(chunk, TAG, key) for chunk in chunks]
+        by_threads = list(pool.map(lambda chunk: group.encrypt_hashed(chunk, TAG, key), chunks))
+    assert by_threads == [group.encrypt_hashed(chunk, TAG, key) for chunk in chunks]
 
 
 @pytest.fixture
@@ -131,16 +127,22 @@ def unhurried() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", SECURE)
 def test_the_interpreter_goes_on_while_a_group_computes(name: str, unhurried: None) -> None:
-    """A thread that sleeps a millisecond at a time wakes up meanwhile, where a held lock would forbid it."""
+    """This thread can stop the other, which does nothing else, only if that gives up the lock."""
     group = a_group(name)
-    repeats = {"modp2048": 1, "x25519": 100}.get(name, 20)  # each about 50 ms
-    x = group.hash([b"%d" % number for number in range(64)], TAG) * repeats
-    done = threading.Event()
-    worker = threading.Thread(target=lambda: (group.encrypt(x, group.draw_key()), done.set()))
+    x = group.hash([b"%d" % number for number in range(64)], TAG)
+    key = group.draw_key()
+    begun = threading.Event()
+    stop = threading.Event()
+    rounds = []
+
+    def compute() -> None:
+        begun.set()
+        while not stop.is_set() and len(rounds) < ROUNDS:
+            rounds.append(group.encrypt(x, key))
+
+    worker = threading.Thread(target=compute)
     worker.start()
-    woken = 0
-    while not done.is_set():
-        time.sleep(0.001)
-        woken += 1
+    begun.wait()
+    stop.set()
     worker.join()
-    assert woken >= 3
+    assert len(rounds) < ROUNDS

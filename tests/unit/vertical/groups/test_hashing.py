@@ -60,8 +60,8 @@ def test_messages_expand_as_the_rfc_prints(
     tag: bytes, digest: str, vectors: dict[int, list[str]]
 ) -> None:
     for size, expected in vectors.items():
-        found = expand_message_xmd(MESSAGES[: len(expected)], tag, size, digest)
-        assert [one.hex() for one in found] == expected
+        expanded = expand_message_xmd(MESSAGES[: len(expected)], tag, size, digest)
+        assert [uniform.hex() for uniform in expanded] == expected
 
 
 def test_a_tag_of_255_bytes_stands_as_it_is_and_one_more_is_hashed() -> None:

@@ -72,18 +72,27 @@ d483fe813c6ba647ebbfd3ec41adca1c6130c2beeee9d9bf065c8d151c5f396e
     "s = -1, where y = 0": "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
 }
 LABELS = {  # A.3, of SHA-512 of these
-    b"Ristretto is traditionally a short shot of espresso coffee": "3066f82a1a747d45120d1740f14358531a8f04bbffe6a819"
-    "f86dfe50f44a0a46",
-    b"made with the normal amount of ground coffee but extracted with": "f26e5b6f7d362d2d2a94c5d0e7602cb4773c95a2e5c3"
-    "1a64f133189fa76ed61b",
-    b"about half the amount of water in the same amount of time": "006ccd2a9e6867e6a2c5cea83d3302cc9de128dd2a9a57dd8e"
-    "e7b9d7ffe02826",
-    b"by using a finer grind.": "f8f0c87cf237953c5890aec3998169005dae3eca1fbb04548c635953c817f92a",
-    b"This produces a concentrated shot of coffee per volume.": "ae81e7dedf20a497e10c304a765c1767a42d6e06029758d2d7e8"
-    "ef7cc4c41179",
-    b"Just pulling a normal shot short will produce a weaker shot": "e2705652ff9f5e44d3e841bf1c251cf7dddb77d140870d1a"
-    "b2ed64f1a9ce8628",
-    b"and is not a Ristretto as some believe.": "80bd07262511cdde4863f8a7434cef696750681cb9510eea557088f76d9e5065",
+    b"Ristretto is traditionally a short shot of espresso coffee": (
+        "3066f82a1a747d45120d1740f14358531a8f04bbffe6a819f86dfe50f44a0a46"
+    ),
+    b"made with the normal amount of ground coffee but extracted with": (
+        "f26e5b6f7d362d2d2a94c5d0e7602cb4773c95a2e5c31a64f133189fa76ed61b"
+    ),
+    b"about half the amount of water in the same amount of time": (
+        "006ccd2a9e6867e6a2c5cea83d3302cc9de128dd2a9a57dd8ee7b9d7ffe02826"
+    ),
+    b"by using a finer grind.": (
+        "f8f0c87cf237953c5890aec3998169005dae3eca1fbb04548c635953c817f92a"
+    ),
+    b"This produces a concentrated shot of coffee per volume.": (
+        "ae81e7dedf20a497e10c304a765c1767a42d6e06029758d2d7e8ef7cc4c41179"
+    ),
+    b"Just pulling a normal shot short will produce a weaker shot": (
+        "e2705652ff9f5e44d3e841bf1c251cf7dddb77d140870d1ab2ed64f1a9ce8628"
+    ),
+    b"and is not a Ristretto as some believe.": (
+        "80bd07262511cdde4863f8a7434cef696750681cb9510eea557088f76d9e5065"
+    ),
 }
 GENERATOR = bytes.fromhex(MULTIPLES[0])
 
@@ -116,14 +125,14 @@ def test_a_hash_is_that_of_the_suite_of_rfc_9380() -> None:
     assert Ristretto255().encrypt(element, key(blind)).hex() == blinded
 
 
-@pytest.mark.parametrize("place", ["installed or bundled", "bundled"])
+@pytest.mark.parametrize("source", ["installed or bundled", "bundled"])
 @pytest.mark.parametrize("kind", list(BAD))
 def test_bad_encodings_are_refused_by_the_multiplication_itself(
-    kind: str, place: str, monkeypatch: pytest.MonkeyPatch
+    kind: str, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if place == "bundled":
-        other = bundled()
-        monkeypatch.setattr("tacit.vertical.groups.ristretto255.sodium", lambda: other)
+    if source == "bundled":
+        library = bundled()
+        monkeypatch.setattr("tacit.vertical.groups.ristretto255.sodium", lambda: library)
     for bad in BAD[kind].split():
         with pytest.raises(
             DataError, match=r"^ristretto255: element 2 of 3 is not a canonical encoding$"
@@ -159,14 +168,16 @@ def test_a_key_of_another_length_is_refused_before_memory_is_read(length: int) -
 
 
 def test_the_bundled_library_gives_the_same_bytes_as_the_systems() -> None:
-    systems = next(loading._installed(), None)
-    if systems is None:
+    installed = next(loading._installed(), None)
+    if installed is None:
         pytest.skip("this machine has no libsodium")
     uniform = b"".join(sha512(bytes([number])).digest() for number in range(20))
-    one, other = Sodium(systems), bundled()
-    assert one.map_uniform(uniform) == other.map_uniform(uniform)
-    points, scalar = one.map_uniform(uniform), other.draw_scalar()
-    assert one.multiply(points, scalar) == other.multiply(points, scalar)
+    systems = Sodium(installed)
+    copy = bundled()
+    points = systems.map_uniform(uniform)
+    assert points == copy.map_uniform(uniform)
+    scalar = copy.draw_scalar()
+    assert systems.multiply(points, scalar) == copy.multiply(points, scalar)
 
 
 def test_the_bundled_librarys_temporary_file_is_removed() -> None:

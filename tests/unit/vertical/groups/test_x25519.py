@@ -1,4 +1,7 @@
-"""X25519 against RFC 7748, RFC 9380 and another implementation. Without crypto_mb, only its absence is tested."""
+"""X25519 against RFC 7748, RFC 9380 and another implementation.
+
+Without crypto_mb, only its absence is tested.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from tacit.vertical.groups import crypto_mb as loading
 from tacit.vertical.groups.x25519 import X25519, A, P
 
 GROUP = X25519()
-NU = b"QUUX-V01-CS02-with-curve25519_XMD:SHA-512_ELL2_NU_"  # RFC 9380, appendix J.4.2: Q.x of each message
+# RFC 9380, appendix J.4.2: Q.x of each message
+NU = b"QUUX-V01-CS02-with-curve25519_XMD:SHA-512_ELL2_NU_"
 MAPPED = {
     b"": "51125222da5e763d97f3c10fcc92ea6860b9ccbbd2eb1285728f566721c1e65b",
     b"abc": "7d56d1e08cb0ccb92baf069c18c49bb5a0dcd927eff8dcf75ca921ef7f3e6eeb",
@@ -46,14 +50,17 @@ def test_a_hash_is_the_rfcs_point_before_its_cofactor_is_cleared() -> None:
 
 
 def test_every_hash_is_on_the_curve() -> None:
-    found = GROUP.hash([b"%d" % number for number in range(100)], b"tag")
-    for at in range(0, len(found), 32):
-        x = int.from_bytes(found[at : at + 32], "little")
+    raw = GROUP.hash([b"%d" % number for number in range(100)], b"tag")
+    for at in range(0, len(raw), 32):
+        x = int.from_bytes(raw[at : at + 32], "little")
         assert pow(x**3 + A * x**2 + x, P // 2, P) == 1
 
 
 def test_the_function_is_that_of_rfc_7748() -> None:
-    """Section 5.2, its 1000 iterations: scalar and coordinate change places, so most coordinates are the twist's."""
+    """Section 5.2, its 1000 iterations: scalar and coordinate change places each time.
+
+    So most coordinates are the twist's.
+    """
     key = point = little(9)
     for _ in range(1000):
         product, wrong = loading.crypto_mb().multiply(point, key)
@@ -67,11 +74,11 @@ def test_any_number_of_elements_agrees_with_another_implementation(count: int) -
     x25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.x25519")
     key = GROUP.draw_key()
     points = GROUP.hash([b"%d" % number for number in range(count)], b"tag")
-    other = x25519.X25519PrivateKey.from_private_bytes(key)
-    expected = [
-        other.exchange(x25519.X25519PublicKey.from_public_bytes(points[at : at + 32]))
-        for at in range(0, 32 * count, 32)
-    ]
+    private_key = x25519.X25519PrivateKey.from_private_bytes(key)
+    expected = []
+    for at in range(0, 32 * count, 32):
+        point = x25519.X25519PublicKey.from_public_bytes(points[at : at + 32])
+        expected.append(private_key.exchange(point))
     assert GROUP.encrypt(points, key) == b"".join(expected)
 
 
@@ -134,7 +141,7 @@ def test_a_processor_without_the_instructions_is_told_what_to_take(
     monkeypatch: pytest.MonkeyPatch, unloaded: None
 ) -> None:
     class Function:
-        def __call__(self, *given: Any) -> int:
+        def __call__(self, *inputs: Any) -> int:
             return 0  # not applicable
 
     class Library:

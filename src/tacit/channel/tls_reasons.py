@@ -1,0 +1,53 @@
+"""Why TLS refused a connection, in words that a party can act on."""
+
+from __future__ import annotations
+
+import ssl
+
+from tacit.channel.frames import ChannelError
+
+NAMELESS = (
+    "showed a certificate without a party's name, or with several; make it with: tacit cert issue"
+)
+SHOWED_EXPIRED = "showed a certificate that has expired"
+SHOWED_EARLY = "showed a certificate that is not valid yet (does a clock go wrong?)"
+SHOWED_FOREIGN = "showed a certificate of another authority than our ca.pem"
+REFUSED = "refused our certificate"
+REFUSED_EXPIRED = f"{REFUSED}, which has expired; renew it with: tacit cert issue"
+REFUSED_FOREIGN = f"{REFUSED}, which is of another authority than its own; compare ca.pem"
+OLDER_TLS = "speaks an older TLS than 1.3"
+NO_TLS = "does not speak TLS"
+
+# How OpenSSL names the reasons, and our words for them.
+REASONS = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "showed no certificate",
+    "certificate has expired": SHOWED_EXPIRED,
+    "certificate is not yet valid": SHOWED_EARLY,
+    "self-signed certificate in certificate chain": SHOWED_FOREIGN,
+    "self-signed certificate": SHOWED_FOREIGN,
+    "unable to get local issuer certificate": SHOWED_FOREIGN,
+    "certificate signature failure": SHOWED_FOREIGN,
+    "CERTIFICATE_REQUIRED": "refused us, since we showed no certificate",
+    "ALERT_CERTIFICATE_EXPIRED": REFUSED_EXPIRED,
+    "ALERT_UNKNOWN_CA": REFUSED_FOREIGN,
+    "ALERT_BAD_CERTIFICATE": REFUSED,
+    "ALERT_DECRYPT_ERROR": REFUSED_FOREIGN,
+    "UNSUPPORTED_PROTOCOL": OLDER_TLS,
+    "PROTOCOL_VERSION": OLDER_TLS,
+    "WRONG_VERSION_NUMBER": NO_TLS,
+    "HTTP_REQUEST": NO_TLS,
+}
+
+
+def translated(error: ssl.SSLError, peer: str = "") -> Exception:
+    """The error in words; one that is about certificates will not go away by trying again."""
+    message = f"{error.reason or ''} {getattr(error, 'verify_message', '')} {error}"
+    if "Hostname mismatch" in message:
+        return ChannelError(f"is another party than {peer}, by its certificate; check the address")
+    for mark, words in REASONS.items():
+        if mark in message:
+            return ChannelError(words)
+    text = (error.reason or str(error)).lower().replace("_", " ")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ChannelError(text)
+    return ConnectionResetError(text)
