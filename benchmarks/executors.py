@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import tacit
-from tacit.execution.devices import cores
+from tacit.core.machine import usable_cores
 
 STUDIES: dict[str, dict[str, Any]] = {
     "8 runs, mlp on digits": {
@@ -38,7 +38,7 @@ STUDIES: dict[str, dict[str, Any]] = {
 FIRST = "this process, 1 thread"
 PLACEMENTS = {
     FIRST: {"workers": 1, "threads": 1},
-    "this process, all threads": {"workers": 1, "threads": cores()},
+    "this process, all threads": {"workers": 1, "threads": usable_cores()},
     "2 workers": {"workers": 2, "threads": 1},
 }
 
@@ -61,7 +61,7 @@ def measure(study: dict[str, Any], placement: dict[str, int]) -> float:
 
 def main() -> None:
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    print(f"{cores()} cores, medians of {repeats}")
+    print(f"{usable_cores()} cores, medians of {repeats}")
     for title, study in STUDIES.items():
         turns = [take_turn(study) for _ in range(repeats)]
         for name in PLACEMENTS:

@@ -180,7 +180,7 @@ def _take_part(data: Path | None, out: Path | None, settings: dict[str, Any]) ->
     """This party's side; its file of rows appears once all parties have theirs."""
     from tacit.core.files import Staged
     from tacit.data.readers import read_table
-    from tacit.vertical.intersection import psi
+    from tacit.vertical.intersection import take_part
 
     if settings["party"] is None or data is None:
         text = "name yourself and your table, --party alice --data a.csv"
@@ -203,14 +203,14 @@ def _take_part(data: Path | None, out: Path | None, settings: dict[str, Any]) ->
             if written:
                 file.publish()
 
-        result = psi(table, conclude=conclude, publish=publish, **settings)
+        result = take_part(table, conclude=conclude, publish=publish, **settings)
     return [Outcome(result, out if result.rows is not None else None)]
 
 
 def _try_out(files: list[Path] | None, out: Path | None, settings: dict[str, Any]) -> list[Outcome]:
     """All parties, each named after its file."""
     from tacit.data.readers import read_table
-    from tacit.vertical.intersection import psi
+    from tacit.vertical.intersection import compare_tables
 
     if not files or len(files) < 2:
         raise StudyError("name two tables or more: tacit psi --local a.csv b.csv --key nin")
@@ -223,7 +223,7 @@ def _try_out(files: list[Path] | None, out: Path | None, settings: dict[str, Any
     for file in files:
         for target in targets.values():
             _check_out(target, file)
-    results = psi(tables, **settings)
+    results = compare_tables(tables, **settings)
     return [_write_rows(results[name], tables[name], targets[name]) for name in parties]
 
 

@@ -33,13 +33,6 @@ def devices_of(device: Any, *, elsewhere: bool = False) -> tuple[str, ...]:
     return names
 
 
-def cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def free_memory(device: str) -> int | None:
     """Bytes that are free on a GPU, or on this machine for `cpu`; None if they cannot be known."""
     if device != "cpu":

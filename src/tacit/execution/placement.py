@@ -66,10 +66,10 @@ class Placement:
         return self.devices == ("cpu",)
 
     def _check_threads(self) -> None:
-        from tacit.execution.devices import cores
+        from tacit.core.machine import usable_cores
 
-        if self.threads is not None and self.threads > cores() and self.on is None:
-            text = f"threads: this machine has {cores()} cores for this process"
+        if self.threads is not None and self.threads > usable_cores() and self.on is None:
+            text = f"threads: this machine has {usable_cores()} cores for this process"
             raise StudyError(f"{text}, got {self.threads}", parameters=("threads",))
 
 

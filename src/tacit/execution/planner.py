@@ -10,9 +10,10 @@ from typing import Any
 from torch import nn
 
 from tacit.core.errors import StudyError
+from tacit.core.machine import usable_cores
 from tacit.core.registry import Registered, import_object
 from tacit.execution.blocks import SHARE, BlockMaker
-from tacit.execution.devices import cores, free_memory, shared_memory
+from tacit.execution.devices import free_memory, shared_memory
 from tacit.execution.estimates import Estimator, RunCost, size_of
 from tacit.execution.placement import Placement
 from tacit.execution.plan import Plan
@@ -129,7 +130,7 @@ def _kept_here(plan: Plan, reason: str) -> Plan:
 def _by_work(plan: Plan, runs: Sequence[Named], estimator: Estimator) -> Plan:
     """Worker processes where they pay: they must save twice what it takes to start them."""
     total = sum(block.seconds for block in plan.blocks)
-    count = min(cores(), len(plan.blocks), _processes_that_fit(plan))
+    count = min(usable_cores(), len(plan.blocks), _processes_that_fit(plan))
     work = f"about {duration(max(total, 1))} of work on one core"
     if count < 2:
         why = "and there is only one core, one block or memory for one process"
@@ -154,7 +155,7 @@ def _processes_that_fit(plan: Plan) -> int:
     """How many processes the memory suffices for, at least one."""
     free = free_memory("cpu")
     if free is None:
-        return cores()
+        return usable_cores()
     largest = max((block.bytes for block in plan.blocks), default=0)
     fitting = int(SHARE * free) // (PROCESS + largest)
     return max(fitting, 1)
@@ -187,7 +188,7 @@ def _side_by_side(plan: Plan, costs: Sequence[RunCost]) -> Plan:
     """
     if plan.on or not costs:
         return plan
-    spare = cores() // max(plan.workers or 1, 1)
+    spare = usable_cores() // max(plan.workers or 1, 1)
     shortest = min(cost.step_seconds for cost in costs)
     if spare < 2 or shortest < WORTHWHILE:
         return plan

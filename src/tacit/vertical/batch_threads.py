@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
@@ -30,10 +29,3 @@ class BatchThreads:
         shares = [items[start : start + step] for start in range(0, len(items), step)]
         results = [loop.run_in_executor(self._pool, work, share) for share in shares]
         return b"".join(await asyncio.gather(*results))
-
-
-def usable_cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -23,9 +23,10 @@ from tacit.channel.tls import TlsCarrier
 from tacit.core.errors import DataError, StudyError
 from tacit.core.events import Advanced, Event, OnEvent, ignore, tell
 from tacit.core.fields import conform
+from tacit.core.machine import usable_cores
 from tacit.core.signatures import takes_options
 from tacit.data.readers import read_table
-from tacit.vertical.batch_threads import BatchThreads, usable_cores
+from tacit.vertical.batch_threads import BatchThreads
 from tacit.vertical.groups.group import Group
 from tacit.vertical.identifiers import Identifiers, read_identifiers
 from tacit.vertical.party import Party
@@ -77,13 +78,6 @@ class Intersection:
                 f"the table has {len(table)} rows, and the one that was compared {self.total}"
             )
         return table.iloc[self.rows]
-
-
-def psi(data: Any, key: str | Sequence[str], *, party: str | None = None, **options: Any) -> Any:
-    """Takes part as this party or, without one, compares tables in this process."""
-    if party is None:
-        return compare_tables(data, key, **options)
-    return take_part(data, key, party, **options)
 
 
 @takes_options(PsiOptions, PSI_DEFAULTS)

@@ -13,8 +13,9 @@ from playground import FAST
 from torch import nn
 
 import tacit
+from tacit.core import machine
 from tacit.core.errors import StudyError
-from tacit.execution import devices, planner
+from tacit.execution import planner
 from tacit.execution.placement import Placement
 from tacit.execution.planner import cannot_travel
 from tacit.execution.runner import plan_study
@@ -38,8 +39,8 @@ GRID: dict[str, Any] = {
 @pytest.fixture
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine has four cores."""
-    monkeypatch.setattr(devices, "cores", lambda: 4)
-    monkeypatch.setattr(planner, "cores", lambda: 4)
+    monkeypatch.setattr(machine, "usable_cores", lambda: 4)
+    monkeypatch.setattr(planner, "usable_cores", lambda: 4)
 
 
 def test_the_steps_of_a_plan_are_those_that_are_done(tmp_path: Path) -> None:

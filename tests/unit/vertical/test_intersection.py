@@ -19,7 +19,7 @@ from tacit.channel.event_loop import complete
 from tacit.channel.frames import ChannelError
 from tacit.channel.loopback import converse
 from tacit.core.errors import DataError, StudyError, TacitError
-from tacit.vertical.batch_threads import usable_cores
+from tacit.core.machine import usable_cores
 from tacit.vertical.identifiers import Spelling
 from tacit.vertical.psi_options import PSI_DEFAULTS
 from tacit.vertical.psi_question import LONGEST, PsiQuestion

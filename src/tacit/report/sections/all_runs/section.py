@@ -11,7 +11,7 @@ from tacit.report.section import Section
 from tacit.report.study_tables import StudyTables
 
 
-class AllRuns(Section):
+class AllRunsSection(Section):
     title = "All runs"
     order = 80
 

@@ -8,7 +8,7 @@ from tacit.report.sections.clients.pictures import draw_clients
 from tacit.report.study_tables import StudyTables
 
 
-class Clients(Section):
+class ClientsSection(Section):
     title = "Clients"
     order = 40
 

@@ -10,7 +10,7 @@ from tacit.report.sections.comparison.pictures import draw_comparison
 from tacit.report.study_tables import StudyTables
 
 
-class Comparison(Section):
+class ComparisonSection(Section):
     title = "Comparison"
     order = 10
 

@@ -11,7 +11,7 @@ from tacit.report.sections.cost.pictures import draw_cost
 from tacit.report.study_tables import StudyTables
 
 
-class Cost(Section):
+class CostSection(Section):
     title = "Cost"
     order = 70
 

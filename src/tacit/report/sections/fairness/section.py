@@ -11,7 +11,7 @@ from tacit.report.study_tables import StudyTables
 TITLES = {"worst": "The worst served client", "spread": "Spread over clients"}
 
 
-class Fairness(Section):
+class FairnessSection(Section):
     title = "Fairness"
     order = 50
 

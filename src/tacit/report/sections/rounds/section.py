@@ -8,7 +8,7 @@ from tacit.report.sections.rounds.pictures import draw_rounds
 from tacit.report.study_tables import StudyTables
 
 
-class Rounds(Section):
+class RoundsSection(Section):
     title = "Round by round"
     order = 20
 

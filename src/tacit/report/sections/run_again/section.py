@@ -8,7 +8,7 @@ from tacit.report.section import Section
 from tacit.report.study_tables import StudyTables
 
 
-class RunAgain(Section):
+class RunAgainSection(Section):
     title = "Run it again"
     order = 90
 
