@@ -23,7 +23,7 @@ from tacit.execution.source_keys import source_key, source_keys
 from tacit.federated.client_side import client_class
 from tacit.models.model import make_module
 from tacit.rounds.memories import BESIDE, IN_MEMORY
-from tacit.study.portrait import division_key
+from tacit.study.divisions import division_key
 from tacit.study.run import Run
 from tacit.study.texts import plain
 

@@ -18,7 +18,7 @@ from tacit.data.splits.columns import Columns
 from tacit.records.portrait import Portrait
 from tacit.report.pictures import Picture
 from tacit.report.sections.splits.pictures import draw_examples, draw_holdings, draw_portraits
-from tacit.study.portrait import Division
+from tacit.study.divisions import Division
 from tacit.study.study import Study
 from tacit.study.study_data import load_data
 

@@ -15,7 +15,7 @@ from tacit.core.files import replacing
 from tacit.data.encoding import Encoding
 from tacit.data.tables import Table
 from tacit.records.portrait import Portrait
-from tacit.records.reader import StudyReader
+from tacit.records.study_reader import StudyReader
 from tacit.report.baselines import with_baselines
 from tacit.study.checks import cautions
 from tacit.study.kinds.reference import ALL_DATA, REFERENCE

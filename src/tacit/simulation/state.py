@@ -21,8 +21,8 @@ from tacit.federated.algorithm import Server
 from tacit.rounds import memories
 from tacit.rounds.participant import Memory, Participant, remembered
 from tacit.rounds.server_state import ServerState
+from tacit.study.divisions import division_key
 from tacit.study.kinds.horizontal import HorizontalRun
-from tacit.study.portrait import division_key
 from tacit.study.run import Run
 from tacit.study.study_data import try_out
 from tacit.training.batches import Samples

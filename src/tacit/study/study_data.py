@@ -15,8 +15,8 @@ from tacit.data.dataset import Dataset
 from tacit.data.datasets import FunctionSource, Source, data_folder
 from tacit.data.partition import Partition, divide
 from tacit.models.model import make_module
+from tacit.study.divisions import Division, division_key, portray
 from tacit.study.grid import name_point
-from tacit.study.portrait import Division, division_key, portray
 from tacit.study.run import Run
 from tacit.study.run_names import label_runs
 from tacit.study.study import Study

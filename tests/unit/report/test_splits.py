@@ -14,7 +14,7 @@ from tacit.core.errors import StudyError
 from tacit.data.partition import divide
 from tacit.report.pictures import Picture
 from tacit.report.splits import Splits, _examples
-from tacit.study.portrait import DRAWN
+from tacit.study.divisions import DRAWN
 from tacit.study.study import Study
 
 SETTINGS = {

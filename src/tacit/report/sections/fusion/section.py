@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tacit.report.section import Drawings, Section
-from tacit.report.sections.fusion.figures import (
+from tacit.report.sections.fusion.fusion_data import (
     assigned_layers,
     last_fusions,
     score_rows,

@@ -16,7 +16,7 @@ from tacit.core.events import ignore
 from tacit.report.figures import find_drawings, write_figures
 from tacit.report.page import render
 from tacit.report.sections.fusion import sharing
-from tacit.report.sections.fusion.figures import score_rows, width_rows
+from tacit.report.sections.fusion.fusion_data import score_rows, width_rows
 from tacit.report.sections.fusion.matching_picture import draw_matching
 from tacit.report.sections.fusion.sharing import Sharing
 
