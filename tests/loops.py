@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 GLANCE = 0.001  # seconds between two looks whether something has happened
-gc.freeze()  # what was imported stays; each test collects its own only
 
 
 def run(work: Coroutine[Any, Any, T], limit: float = 120.0) -> T:
@@ -18,6 +17,7 @@ def run(work: Coroutine[Any, Any, T], limit: float = 120.0) -> T:
     The limit is for work that would hang for ever; no test should depend on it otherwise.
     """
     unseen: list[Any] = []
+    gc.freeze()  # what there is now need not be looked through when this work's leavings are
 
     async def main() -> T:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
@@ -36,6 +36,7 @@ def run(work: Coroutine[Any, Any, T], limit: float = 120.0) -> T:
         return asyncio.run(main())
     finally:
         gc.collect()
+        gc.unfreeze()
         assert not unseen, unseen
 
 
