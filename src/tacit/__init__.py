@@ -102,7 +102,7 @@ def resume(
     on_event: Listeners | None = None,
     **options: Unpack[ExecutionOptions],
 ) -> Results:
-    """Goes on where the study in this folder was stopped, to the same bits as without the stop.
+    """Continues the study in this folder; the results are the same, bit for bit, as without a stop.
 
     The options and `on_event` are those of `tacit.run`.
     """
@@ -180,21 +180,21 @@ def psi(
     party: str | None = None,
     **options: Unpack[PsiOptions],
 ) -> Intersection | dict[str, Intersection]:
-    """Finds the people known to all parties; none shows the others the rest of its data.
+    """Finds the people known to all parties; no party shows the others the rest of its data.
 
     With `party`, this process is that party of the consortium and `data` are its own: a data frame,
     the path of a CSV or parquet file, or a list of identifiers. The other parties run theirs
-    elsewhere. The result is an `Intersection`. Without `party`, `data` is `{name: data, ...}` and
-    all of it happens here, for a try-out; the results are `{name: Intersection, ...}`.
+    elsewhere. The result is an `Intersection`. Without `party`, `data` is `{name: data, ...}`, and
+    all parties run in this process, to try it out; the results are `{name: Intersection, ...}`.
     `key` names the column that identifies people, or several columns.
 
     These options have to be the same for all parties:
     `learns`: "all", or the name of the one party that learns the result.
-    `size_only`: learn how many people all know, and not who they are.
+    `size_only`: learn how many people are known to all, and not who they are.
     `column`: what the identifiers are, where the names of the parties' columns differ.
     `group`: how identifiers are encrypted; `tacit list groups` shows the choice.
     `spelling`: which spellings are the same; {"unicode": "nfc", "case": "fold", "spaces":
-    "collapse"} unless told otherwise.
+    "collapse"} by default.
 
     These are each party's own:
     `consortium`: its file, or its folder; by default `consortium.yaml`, here or in `consortium/`.
@@ -204,7 +204,8 @@ def psi(
     `most`: how many identifiers another party may bring.
     `patience`: seconds to wait for a party that is not there.
     `threads`: by default one for each core.
-    `on_event`: a function, or several, that hear what happens; by default cautions become warnings.
+    `on_event`: a function, or several, to be called with every event; by default, cautions become
+    warnings.
     """
     from tacit.vertical.intersection import compare_tables, take_part
 

@@ -99,7 +99,7 @@ def kill_and_restart(folder: Path, victim: str, batches: int, seed: int) -> Deat
     finally:
         for party in parties.values():
             party.end()
-    notes = re.findall(r"note: ((?:lost|\w+ has started anew).*)", survivor.said)
+    notes = re.findall(r"note: ((?:lost|\w+ has started again).*)", survivor.said)
     said = " / ".join(notes)
     return Death(victim, batches, noticed, said, seconds, codes, rows.equals(truth))
 
@@ -120,7 +120,7 @@ def test_a_party_that_is_killed_and_started_again_gets_the_right_rows(
     assert death.right
     lost = rf"lost the connection to {victim} \(.+\); waiting up to 60 s for it to come back"
     assert re.match(lost, death.said)
-    assert f"{victim} has started anew; starting over with it" in death.said
+    assert f"{victim} has started again; starting over with it" in death.said
 
 
 @pytest.mark.parametrize(

@@ -132,10 +132,10 @@ class Wrong:
     change: Callable[[TlsCarrier], None] = unchanged
 
 
-OTHER = "showed a certificate of another authority than our ca.pem"
-COMPARE = "refused our certificate, which is of another authority than its own; compare ca.pem"
+OTHER = "showed a certificate from another authority than our ca.pem"
+COMPARE = "refused our certificate, which is from another authority than its own; compare ca.pem"
 RENEW = "refused our certificate, which has expired; renew it with: tacit cert issue"
-EARLY = "showed a certificate that is not valid yet (does a clock go wrong?)"
+EARLY = "showed a certificate that is not valid yet (is a clock wrong?)"
 SESSION = "is not part of this session, which is between alice, bob"
 IMPOSTOR = "says that it is 'bob', and its certificate says carol"
 DIALLERS = {
@@ -208,7 +208,7 @@ def test_a_dialler_that_meets_another_party_than_it_wanted_says_so() -> None:
         async with waiting_alice() as (alice, address):
             lost = dialler("bob", {"carol": address})
             heard = await failure(lost.endpoint.run(exchange()))
-            why = "is another party than carol, by its certificate; check the address"
+            why = "is not carol, according to its certificate; check the address"
             assert heard == f"carol at HERE {why}"
         assert alice.warnings == ["refused HERE: it refused our certificate"]
 
@@ -403,7 +403,7 @@ LISTENERS = {
     "carol's certificate": Wrong(
         "alice",
         "refused HERE: it refused our certificate",
-        "alice at HERE is another party than alice, by its certificate; check the address",
+        "alice at HERE is not alice, according to its certificate; check the address",
         identity("carol"),
     ),
     "TLS 1.2": Wrong(
@@ -499,7 +499,7 @@ def test_an_address_that_is_taken_says_so() -> None:
             second = listener("alice", "bob", at=address)
             with pytest.raises(ChannelError) as caught:
                 await second.endpoint.run(exchange())
-            remedy = "does it run already? else listen at another address"
+            remedy = "is another process using it? if so, listen at another address"
             why = f"cannot listen at HERE: Address already in use; {remedy}"
             assert anonymous(str(caught.value)) == why
             assert caught.value.parameters == ("listen",)

@@ -244,7 +244,8 @@ def _read_issuer(folder: Path) -> Issuer:
     matches = is_same_key(certificate.public_key(), key.public_key())
     if not matches or not is_authority(certificate):
         raise DataError(
-            f"{key_file} does not belong to ca.pem beside it; bring back what tacit cert init made"
+            f"{key_file} does not belong to the ca.pem next to it; "
+            "restore the two files that tacit cert init made"
         )
     return Issuer(certificate, key)
 
@@ -266,7 +267,7 @@ def _existing_key(
     certificate = read_certificate(certificate_file)
     if party not in dns_names(certificate) or not is_signed_by(certificate, authority):
         raise DataError(
-            f"{certificate_file} is no certificate of {party} by this authority; "
+            f"{certificate_file} is not a certificate of {party} from this authority; "
             "move it away to issue a new one"
         )
     return certificate.public_key()

@@ -22,7 +22,7 @@ USUAL_PATHS = (Path(FILE), Path("consortium", FILE))  # where it is looked for
 HOST = re.compile(r"[\w-]+(\.[\w-]+)*\.?")
 HEADER = (
     "# A consortium's parties: where they listen and what they show. "
-    "tacit cert issue writes it anew, comments lost.\n"
+    "tacit cert issue rewrites it without comments.\n"
 )
 LARGEST_PORT = 65535
 
@@ -71,7 +71,7 @@ def _host(host: str, text: str) -> str:
     except ValueError:
         if in_brackets or not HOST.fullmatch(host):
             raise DataError(
-                f"{shown(text)}: {shown(host)} is no host; expected a name or an IP address"
+                f"{shown(text)}: {shown(host)} is not a host; expected a name or an IP address"
             ) from None
         return host
     if not in_brackets:
@@ -111,7 +111,7 @@ class Consortium:
         paths = " nor ".join(map(str, USUAL_PATHS))
         raise DataError(
             f"there is neither {paths}; "
-            "tacit cert init makes one, or ask whoever keeps the consortium's",
+            "tacit cert init makes one, or ask the party that manages the consortium",
             parameters=("consortium",),
         )
 
@@ -202,7 +202,7 @@ def _member(name: Any, entry: Any, folder: Path) -> Member:
     """The party of an entry of the file."""
     if not isinstance(name, str):
         raise DataError(
-            f"parties: {shown(name)} is no text to YAML; put the party's name in quotes"
+            f"parties: YAML does not read {shown(name)} as text; put the party's name in quotes"
         )
     check_party_name(name)
     if not isinstance(entry, dict | None):

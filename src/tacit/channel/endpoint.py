@@ -148,10 +148,10 @@ class Endpoint:
             return
         has_begun = any(peer_link.process for peer_link in self.links.values())
         if anew or has_begun:
-            self._note_restart(link.peer, "anew" if anew else "over")
+            self._note_restart(link.peer, "again" if anew else "over")
         self.epoch = epoch
         for peer_link in self.links.values():
-            peer_link.reset(RestartError(f"{link.peer} has started anew"))
+            peer_link.reset(RestartError(f"{link.peer} has started again"))
         self._restart.set()
 
     def _note_restart(self, peer: str, manner: str) -> None:
@@ -160,7 +160,7 @@ class Endpoint:
         self._restarts += 1
         if self._restarts > RESTARTS:
             self.conversation.fail(
-                f"{peer} has started anew too often; after {RESTARTS} times, start all sides again"
+                f"{peer} has started again more than {RESTARTS} times; stop, and start all sides"
             )
 
     # connections

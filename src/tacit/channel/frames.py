@@ -94,7 +94,7 @@ class Header:
         """The header, checked before anything is read or kept on its word."""
         magic, version, kind, name_length, number, length = HEADER.unpack(raw)
         if magic != MAGIC:
-            raise GarbageError("sent something that is no message of tacit")
+            raise GarbageError("sent something that is not a message of tacit")
         if version != VERSION:
             raise VersionError(
                 f"speaks version {version} of the channel and this side {VERSION}; "

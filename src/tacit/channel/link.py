@@ -26,7 +26,7 @@ WAITING_BYTES = 256 << 20
 
 
 class RestartError(ChannelError):
-    """A party has started anew, so this attempt is void."""
+    """A party has started again, so this attempt is void."""
 
 
 @dataclass
@@ -133,7 +133,7 @@ class Link:
 
     def reset(self, error: Exception) -> None:
         """Forgets the peer and all messages; the attempt they belong to gets the error."""
-        self.detach("a party started anew")
+        self.detach("a party started again")
         self.process = ""
         self.ending = False
         self.closing = False
@@ -208,14 +208,14 @@ class Link:
         stream.next += 1
         waiting_bytes = sum(incoming.waiting_bytes() for incoming in self._incoming.values())
         if len(stream.waiting) > WINDOW or waiting_bytes > WAITING_BYTES:
-            raise GarbageError("sends on without waiting for us")
+            raise GarbageError("keeps sending without waiting for us")
 
     def _forget_taken(self, frame: Frame) -> None:
         """Drops the messages that the peer's program has taken."""
         stream = self._outgoing.get(frame.name) or Outgoing()
         if frame.number > stream.next:
             raise GarbageError(
-                f"says that it took {frame.number} messages {frame.name!r} of {stream.next}"
+                f"says that it took {frame.number} messages {frame.name!r}, of {stream.next} sent"
             )
         while stream.sent and stream.sent[0].number < frame.number:
             stream.sent.popleft()

@@ -29,8 +29,8 @@ def meet(
     peers = [name for name in names if name != me]
     if connect is not None and (len(peers) > 1 or listen is not None):
         raise StudyError(
-            "connect is for one of two parties, and the other one listens; "
-            "put addresses into the consortium file",
+            "connect works only between two parties, of which the other one listens; "
+            "for more parties, put addresses into the consortium file",
             parameters=("connect",),
         )
     dialled: dict[str, Address] = {}
@@ -56,7 +56,7 @@ def _parties(consortium: Consortium, me: str, others: Sequence[str]) -> list[str
     chosen.add(me)
     if chosen == {me}:
         raise StudyError(
-            f"{consortium.name} has no party but {me}; add the others: tacit cert issue PARTY"
+            f"{consortium.name} has no party except {me}; add the others: tacit cert issue PARTY"
         )
     return [name for name in consortium.members if name in chosen]
 

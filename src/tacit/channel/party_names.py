@@ -34,7 +34,7 @@ def check_consortium_name(name: str) -> str:
     is_line = bool(name) and name == name.strip() and name.isprintable()
     if not is_line or len(name.encode()) > LONGEST_CONSORTIUM:
         raise DataError(
-            f"{shown(name)} cannot name a consortium; expected 1 to 64 letters, digits, blanks "
-            "or signs on one line, such as 'heart-study'"
+            f"{shown(name)} cannot name a consortium; expected 1 to 64 letters, digits, spaces "
+            "or other signs on one line, such as 'heart-study'"
         )
     return name

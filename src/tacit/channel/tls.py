@@ -169,7 +169,7 @@ class TlsCarrier:
         except OSError as error:
             raise ChannelError(
                 f"cannot listen at {self.address}: {_reason(error)}; "
-                "does it run already? else listen at another address",
+                "is another process using it? if so, listen at another address",
                 parameters=("listen",),
             ) from None
         port = self.socket.getsockname()[1]

@@ -10,11 +10,11 @@ NAMELESS = (
     "showed a certificate without a party's name, or with several; make it with: tacit cert issue"
 )
 SHOWED_EXPIRED = "showed a certificate that has expired"
-SHOWED_EARLY = "showed a certificate that is not valid yet (does a clock go wrong?)"
-SHOWED_FOREIGN = "showed a certificate of another authority than our ca.pem"
+SHOWED_EARLY = "showed a certificate that is not valid yet (is a clock wrong?)"
+SHOWED_FOREIGN = "showed a certificate from another authority than our ca.pem"
 REFUSED = "refused our certificate"
 REFUSED_EXPIRED = f"{REFUSED}, which has expired; renew it with: tacit cert issue"
-REFUSED_FOREIGN = f"{REFUSED}, which is of another authority than its own; compare ca.pem"
+REFUSED_FOREIGN = f"{REFUSED}, which is from another authority than its own; compare ca.pem"
 OLDER_TLS = "speaks an older TLS than 1.3"
 NO_TLS = "does not speak TLS"
 
@@ -43,7 +43,7 @@ def translated(error: ssl.SSLError, peer: str = "") -> Exception:
     """The error in words; one that is about certificates will not go away by trying again."""
     message = f"{error.reason or ''} {getattr(error, 'verify_message', '')} {error}"
     if "Hostname mismatch" in message:
-        return ChannelError(f"is another party than {peer}, by its certificate; check the address")
+        return ChannelError(f"is not {peer}, according to its certificate; check the address")
     for mark, words in REASONS.items():
         if mark in message:
             return ChannelError(words)

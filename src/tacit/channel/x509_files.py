@@ -84,7 +84,8 @@ def read_key(path: Path) -> Any:
     content = _read(path, "it stays where it was made, or is handed over with the certificate")
     if os.name == "posix" and path.stat().st_mode & 0o077:
         raise DataError(
-            f"{path} is a private key, and not yours alone; run: chmod 600 {shlex.quote(str(path))}"
+            f"{path} is a private key that other users can open; "
+            f"run: chmod 600 {shlex.quote(str(path))}"
         )
     try:
         return serialization.load_pem_private_key(content, password=None)
@@ -93,7 +94,7 @@ def read_key(path: Path) -> Any:
             f"{path} is encrypted; decrypt it: openssl pkey -in {path} -out NEW.key"
         ) from None
     except Exception:  # ValueError and several of the library's own
-        raise DataError(f"{path} is damaged, or no private key; expected a PEM file") from None
+        raise DataError(f"{path} is damaged, or not a private key; expected a PEM file") from None
 
 
 def is_same_key(first: PublicKey, second: PublicKey) -> bool:
@@ -218,7 +219,7 @@ def read_certificate(path: Path) -> X509Certificate:
     from cryptography import x509
 
     command = "" if path.stem == "ca" else f" (tacit cert issue {path.stem})"
-    content = _read(path, f"ask whoever keeps the consortium's ca.key for it{command}")
+    content = _read(path, f"ask the party that has the consortium's ca.key for it{command}")
     try:
         certificate = x509.load_pem_x509_certificate(content)
         _ = certificate.extensions  # each is read, and may be damaged, when it is asked for
@@ -230,7 +231,7 @@ def read_certificate(path: Path) -> X509Certificate:
         if b"PRIVATE KEY" in content:
             hint = "it holds a private key"
         raise DataError(
-            f"{path} is damaged, or no certificate {hint}; expected a PEM file"
+            f"{path} is damaged, or not a certificate {hint}; expected a PEM file"
         ) from None
     return certificate
 
@@ -247,21 +248,23 @@ def read_request(path: Path, party: str) -> PublicKey:
         valid = request.is_signature_valid
     except Exception:  # ValueError and several of the library's own
         raise DataError(
-            f"{path} is damaged, or no certificate request; expected the .csr of a party"
+            f"{path} is damaged, or not a certificate request; expected the .csr of a party"
         ) from None
     if not valid:
         raise DataError(
-            f"{path} is not signed with the key it is for; "
-            f"have it made anew: tacit cert request {party}"
+            f"{path} is not signed with its own key; "
+            f"the party has to make a new one: tacit cert request {party}"
         )
     if names != [party]:
         wanted = " and ".join(map(repr, names)) or "no name"
         raise DataError(
-            f"{path} asks for {wanted}, not for {party!r}; issue it so, or have it made anew"
+            f"{path} asks for {wanted}, not for {party!r}; "
+            "issue it under its own name, or get a new request"
         )
     if not _is_strong(key):
         raise DataError(
-            f"{path} is for a key that is too weak; have it made by tacit cert request {party}"
+            f"{path} is for a key that is too weak; "
+            f"the party has to make a new one: tacit cert request {party}"
         )
     return key
 

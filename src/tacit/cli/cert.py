@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 cert_app = typer.Typer(
     cls=FlagGroup,
-    help="Make and show the certificates by which the parties of a consortium know each other.",
+    help="Make and show the certificates by which parties of a consortium recognise each other.",
 )
 FOLDER = Path("consortium")
 
@@ -28,7 +28,8 @@ Party = Annotated[str, typer.Argument(help="Its name: lower-case letters, digits
 Folder = Annotated[
     Path | None,
     typer.Option(
-        help="The folder of the files; this one if it has a consortium.yaml, else consortium/."
+        help="The consortium's folder; if left out, this one if it has a consortium.yaml, "
+        "else consortium/."
     ),
 ]
 ConsortiumName = Annotated[
@@ -38,7 +39,10 @@ NewFolder = Annotated[Path, typer.Option(help="The folder to make.")]
 AuthorityDays = Annotated[int, typer.Option(help="How long the authority is valid.")]
 ListenAddress = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Where it listens; without one it only dials out."),
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Where the party listens; without an address it only connects to others.",
+    ),
 ]
 Request = Annotated[Path | None, typer.Option(help="The party's .csr, from tacit cert request.")]
 CertificateDays = Annotated[int, typer.Option(help="How long the certificate is valid.")]
@@ -103,9 +107,11 @@ def request_command(
         print_json({"party": party, "request": str(request), "key": str(key)})
     elif not quiet:
         command = f"tacit cert issue {party} --request {request.name}"
-        typer.echo(f"send {request} to whoever keeps the consortium, for: {command}")
+        typer.echo(f"send {request} to the party that manages the consortium, to run: {command}")
         files = f"consortium.yaml, ca.pem, {party}.pem"
-        typer.echo(f"keep {key} to yourself, and put what you get back beside it: {files}")
+        typer.echo(
+            f"keep {key} to yourself, and put the files that you get back next to it: {files}"
+        )
 
 
 @cert_app.command("issue")
@@ -118,7 +124,7 @@ def issue_command(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Issue a party's certificate, or renew it for its key, and enter it in consortium.yaml."""
+    """Issue or renew a party's certificate, and add the party to consortium.yaml."""
     from tacit.channel.certificates import issue
     from tacit.channel.consortium import FILE, Consortium
     from tacit.core.files import restoring
@@ -190,11 +196,11 @@ def _print_handover(handover: Handover) -> None:
     until = describe(handover.certificate).not_after
     key = "with a new key" if handover.new_key else "for its key"
     typer.echo(f"issued {handover.certificate}, valid until {until:%Y-%m-%d}, {key}")
-    typer.echo(f"hand to {party}, in one folder: {', '.join(handover.files)}")
+    typer.echo(f"give {party} these files, in one folder: {', '.join(handover.files)}")
     if handover.key is not None:
-        advice = f"send it by a safe way, or let {party} make it: tacit cert request {party}"
+        advice = f"send it in a safe way, or let {party} make it: tacit cert request {party}"
         typer.echo(f"{handover.key.name} is secret: {advice}")
-    typer.echo("never hand over ca.key")
+    typer.echo("never give ca.key to anybody")
 
 
 @cert_app.command("show")

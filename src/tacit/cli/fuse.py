@@ -37,7 +37,9 @@ Method = Annotated[
 ]
 Counts = Annotated[
     Path | None,
-    typer.Option(help="A CSV of samples: a line per model, a column per class, no heading."),
+    typer.Option(
+        help="A CSV of numbers of samples: a line per model, a column per class, no heading."
+    ),
 ]
 Plot = Annotated[
     Path | None, typer.Option(help="Also draw which neuron became which: .svg, .png or .pdf.")
@@ -83,7 +85,7 @@ def _settings(method: str, overrides: list[str]) -> dict[str, Any]:
     from tacit.study.file import parse_override
 
     if any(text.startswith("name=") for text in overrides):
-        raise StudyError("the method is an option: --method spahm, say")
+        raise StudyError("the method is an option, such as --method spahm")
     return {"name": method, **dict(parse_override(text) for text in overrides)}
 
 

@@ -24,10 +24,12 @@ CHOSEN = {
 GENTLE = {"name": "sgd", "lr": 0.05}  # squared errors have steeper slopes than cross-entropy
 
 StudyFile = Annotated[Path, typer.Argument(help="The file to write.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]
 Table = Annotated[str | None, typer.Option(help="A CSV or parquet file to learn from.")]
 Target = Annotated[str | None, typer.Option(help="The table's column to predict.")]
-Client = Annotated[str | None, typer.Option(help="The table's column that says whose row it is.")]
+Client = Annotated[
+    str | None, typer.Option(help="The table's column that says which client a row belongs to.")
+]
 Drop = Annotated[
     list[str] | None, typer.Option(help="A column of the table to leave out; may be repeated.")
 ]
@@ -45,7 +47,7 @@ Dates = Annotated[
 ]
 Task = Annotated[
     str | None,
-    typer.Option(help="classification or regression; follows from the target unless given."),
+    typer.Option(help="classification or regression; by default, the target decides."),
 ]
 
 
@@ -95,10 +97,10 @@ def commented_study(name: str, chosen: dict[str, Any] = CHOSEN) -> str:
 
     from tacit.study.settings import SETTINGS
 
-    example = "local_epochs: [5, 1, 2], varies as {grid: [1, [5, 1, 2]]}"
+    example = "local_epochs: {grid: [1, [5, 1, 2]]}"
     lines = [
-        "# A study is a grid: any setting may be a list, and the product of the lists is run.",
-        f"# A setting that takes a list itself, such as {example}.",
+        "# A study is a grid: any setting may be a list, and every combination is run.",
+        f"# To vary a setting that takes a list itself, write for example {example}.",
         yaml.safe_dump({"name": name}, allow_unicode=True).strip(),
     ]
     for key, setting in SETTINGS.items():
@@ -131,7 +133,7 @@ def _table_source(table: str | None, columns: dict[str, Any]) -> dict[str, Any] 
     settings = {name: value for name, value in columns.items() if value}
     if not table:
         if settings:
-            text = "--target, --client and the like are about a table"
+            text = "--target, --client and similar options describe a table"
             raise StudyError(f"{text}; name it too: --table my.csv")
         return None
     if "target" not in settings:
@@ -186,4 +188,4 @@ def _show(data: Dataset, encoding: Encoding) -> None:
 def _amount(data: Dataset) -> str:
     """How many rows there are, and of how many clients."""
     owners = f" of {len(data.owners)} clients ({data.client})" if data.client else ""
-    return f"{len(data.y)} rows to learn from{owners}, {len(data.test_y)} to test on"
+    return f"{len(data.y)} rows{owners} to learn from, {len(data.test_y)} to test on"

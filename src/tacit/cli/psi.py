@@ -38,13 +38,13 @@ Connect = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Where the other party waits.")
 ]
 Learns = Annotated[str, typer.Option(help="Who learns the result: all, or one party's name.")]
-SizeOnly = Annotated[bool, typer.Option("--size-only", help="Learn how many, not who.")]
+SizeOnly = Annotated[bool, typer.Option("--size-only", help="Learn how many people, not who.")]
 Out = Annotated[
     Path | None,
     typer.Option(
         "--out",
         "-o",
-        help="The file for your rows of them, else PARTY-common.csv; with --local a folder.",
+        help="The file for your rows, PARTY-common.csv if left out; with --local, a folder.",
     ),
 ]
 As = Annotated[
@@ -54,7 +54,7 @@ As = Annotated[
 Group = Annotated[
     str,
     typer.Option(
-        help="The group that is computed in; see tacit list groups.", autocompletion=complete_group
+        help="The group used for encryption; see tacit list groups.", autocompletion=complete_group
     ),
 ]
 Unicode = Annotated[
@@ -64,13 +64,13 @@ Case = Annotated[str, typer.Option(help="Capital letters: fold (ignore) or keep.
 Spaces = Annotated[str, typer.Option(help="Spaces: collapse, remove or keep.")]
 Most = Annotated[
     int | None,
-    typer.Option("--accept-at-most", min=0, help="Refuse a party that brings more identifiers."),
+    typer.Option("--accept-at-most", min=0, help="Refuse a party with more identifiers."),
 ]
 Patience = Annotated[
     float, typer.Option(min=1, help="Seconds to wait for a party that is not there.")
 ]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="Threads that compute; one per core unless given.")
+    int | None, typer.Option(min=1, help="Threads that compute; one per core if left out.")
 ]
 
 
@@ -143,7 +143,7 @@ def _check_local(data: Path | None, network: dict[str, Any]) -> None:
     """Refuses options of a party where all parties are in this process."""
     if data or any(network.values()):
         example = "tacit psi --local a.csv b.csv --key nin"
-        raise StudyError(f"--local takes tables alone, as in: {example}")
+        raise StudyError(f"--local takes only tables, as in: {example}")
 
 
 def _check_networked(files: list[Path] | None) -> None:
@@ -183,7 +183,7 @@ def _take_part(data: Path | None, out: Path | None, settings: dict[str, Any]) ->
     from tacit.vertical.intersection import take_part
 
     if settings["party"] is None or data is None:
-        text = "name yourself and your table, --party alice --data a.csv"
+        text = "name your party and your table, --party alice --data a.csv"
         raise StudyError(f"{text}, or try it out with --local")
     out = out or Path(f"{settings['party']}-common.csv")
     _check_out(out, data)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 KEYS = ("party", "size", "total", "missing", "repeated", "session", "sent", "received", "seconds")
 SURPRISE = (
-    "if that is a surprise: are they written alike? 007 and 7 differ, and so do 7.0 and 7 in a CSV"
+    "if you expected more: are identifiers written the same way on all sides?"
+    " 007 and 7 differ, and so do 7.0 and 7 in a CSV"
 )
 
 

@@ -37,10 +37,10 @@ Device = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(help="Processes that share the work; chosen automatically unless given."),
+    typer.Option(help="Processes that share the work; chosen automatically if left out."),
 ]
 Threads = Annotated[
-    int | None, typer.Option(help="Threads that compute one client; 1 unless given.")
+    int | None, typer.Option(help="Threads that compute one client; 1 if left out.")
 ]
 Cluster = Annotated[
     str | None,
@@ -49,7 +49,7 @@ Cluster = Annotated[
     ),
 ]
 Exact = Annotated[
-    bool, typer.Option("--exact", help="On a GPU: float32 to the last digit, no TF32.")
+    bool, typer.Option("--exact", help="On a GPU, compute in full float32 instead of TF32.")
 ]
 PlanOnly = Annotated[bool, typer.Option("--plan", help="Show what would be done, and do nothing.")]
 
@@ -77,7 +77,7 @@ def run_command(
 
     if resume and (arguments or out):
         text = "--resume continues the study as it was"
-        raise StudyError(f"{text}; it takes no study file, overrides or --out")
+        raise StudyError(f"{text}; it takes no study file, no settings and no --out")
     options = ExecutionOptions(
         data=data, device=device, workers=workers, threads=threads, on=on, exact=exact
     )

@@ -23,7 +23,7 @@ Out = Annotated[
 Parties = Annotated[
     int | None, typer.Option(help="Also divide the columns among this many parties.")
 ]
-Overlap = Annotated[float, typer.Option(help="The share of people whom all parties know.")]
+Overlap = Annotated[float, typer.Option(help="The share of people known to all parties.")]
 
 
 def splits_command(
@@ -44,7 +44,9 @@ def splits_command(
 
     study = read_study(arguments or [])
     if parties is None and overlap != 1.0:
-        raise StudyError("--overlap is about parties with different columns; add --parties 2, say")
+        raise StudyError(
+            "--overlap is for parties with different columns; add --parties, such as --parties 2"
+        )
     splits = Splits(study, data)
     folder = out or Path("splits") / study.name
     files = splits.write(folder, parties=parties, overlap=overlap)
@@ -62,7 +64,7 @@ def _show(portraits: list[Portrait]) -> None:
     for portrait in portraits:
         screen.print(_table(portrait))
         if portrait.left_out:
-            screen.print(f"and {portrait.left_out} clients more")
+            screen.print(f"and {portrait.left_out} more clients")
 
 
 def _table(portrait: Portrait) -> Table:

@@ -147,7 +147,8 @@ def tell(listeners: Listeners) -> OnEvent:
     is_list = isinstance(listeners, Sequence) and not isinstance(listeners, str)
     if not is_list or not all(callable(listener) for listener in listeners):
         raise StudyError(
-            f"on_event: expected a function of an event, or a list of such, got {shown(listeners)}"
+            "on_event: expected a function of an event, or a list of such functions,"
+            f" got {shown(listeners)}"
         )
     ordered = tuple(listeners)
 

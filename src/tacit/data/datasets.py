@@ -97,7 +97,7 @@ class Digits(Bundled, name="digits"):
 
 @dataclass(frozen=True)
 class Diabetes(Bundled, name="diabetes"):
-    """442 patients, 10 measurements; how far the disease went in a year, a number
+    """442 patients, 10 measurements; to predict: how far the disease progressed in a year, a number
     (Efron et al., 2004)."""
 
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
@@ -112,7 +112,7 @@ class Diabetes(Bundled, name="diabetes"):
 class Mnist(Source, name="mnist"):
     """70,000 handwritten digits of 28 x 28 pixels (LeCun, Cortes, Burges, 1998).
 
-    Pixels are numbers from 0 to 1, or, `pixels: signed`, from -1 to 1.
+    Pixels are numbers from 0 to 1, or, with `pixels: signed`, from -1 to 1.
     """
 
     pixels: Literal["unit", "signed"] = "unit"
@@ -175,7 +175,7 @@ class FashionMnist(Mnist, name="fashion_mnist"):
 class Cifar10(Source, name="cifar10"):
     """60,000 colour pictures of 32 x 32 pixels, 10 classes (Krizhevsky, 2009).
 
-    Pixels are numbers from 0 to 1, or, `pixels: signed`, from -1 to 1.
+    Pixels are numbers from 0 to 1, or, with `pixels: signed`, from -1 to 1.
     """
 
     pixels: Literal["unit", "signed"] = "unit"
@@ -230,7 +230,7 @@ class FunctionSource(Source, name="function"):
     """Your own Python function, by import path: `package.module:function` returns a Dataset or
     (x, y) arrays.
 
-    Where y holds floats, they are numbers to predict; anything else is classes.
+    If y holds floats, they are numbers to predict; anything else is taken as classes.
     """
 
     path: str

@@ -54,7 +54,7 @@ class Number:
 
     @property
     def becomes(self) -> str:
-        return f"a number, less {self.centre:.4g} and divided by {self.spread:.4g}"
+        return f"a number, minus {self.centre:.4g} and divided by {self.spread:.4g}"
 
     @property
     def missing(self) -> str:
@@ -305,4 +305,4 @@ def _count_gaps(count: int) -> str:
 def _describe_filled(gaps: int, value: str) -> str:
     if not gaps:
         return "none"
-    return f"{_count_gaps(gaps)} filled with {value}, and marked in a feature of its own"
+    return f"{_count_gaps(gaps)} filled with {value}, and marked in a separate feature"

@@ -33,7 +33,7 @@ def reading(path: Path, kind: str) -> Iterator[None]:
     try:
         yield
     except PermissionError:
-        raise DataError(f"{path} may not be read; check its permissions") from None
+        raise DataError(f"{path} cannot be opened; check its permissions") from None
     except UnicodeDecodeError:
         raise DataError(
             f"{path} is not in UTF-8; save it as CSV UTF-8, as spreadsheets call it"
@@ -172,5 +172,5 @@ def _batch_files(path: Path, names: list[str]) -> Iterator[bytes]:
         for name in names:
             file = tar.extractfile(members[name])
             if file is None:
-                raise ValueError(f"{name} in it is no file")
+                raise ValueError(f"{name} in it is not a file")
             yield file.read()

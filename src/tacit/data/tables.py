@@ -30,13 +30,13 @@ FEW = 20  # a target with so many different whole numbers, or fewer, is taken fo
 
 @dataclass(frozen=True)
 class Table(Source, name="table"):
-    """A CSV or parquet file: `target` names the column to predict, `client` the one that says whose
-    row it is.
+    """A CSV or parquet file: `target` names the column to predict, `client` the column that says
+    which client a row belongs to.
 
     Text becomes categories; ISO dates are recognised, others need their format:
     `dates: {visit: "%d/%m/%Y"}`. `categories` are numeric columns that are really categories;
-    `drop` leaves columns out. `task` is by default classification where the target is text, boolean
-    or few whole numbers, and regression otherwise.
+    `drop` leaves columns out. By default, `task` is classification if the target is text, true or
+    false, or has only a few different whole numbers; otherwise it is regression.
     """
 
     path: str
@@ -162,7 +162,7 @@ class Table(Source, name="table"):
         for name in (*self.dates, *self.categories):
             if name in not_features:
                 raise DataError(
-                    f"{self.path}: {name} is no feature, so leave it out of dates and categories"
+                    f"{self.path}: {name} is not a feature, so leave it out of dates and categories"
                 )
 
 

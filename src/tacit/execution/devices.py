@@ -25,10 +25,10 @@ def devices_of(device: Any, *, elsewhere: bool = False) -> tuple[str, ...]:
         if name != "cpu" and not elsewhere:
             _check_gpu(name)
     if len(names) > 1 and "cpu" in names:
-        text = f"device: several devices are GPUs, got {device!r}"
+        text = f"device: only GPUs can be several, got {device!r}"
         raise StudyError(f"{text}; to spread work over cores, use workers", parameters=("device",))
     if elsewhere and (len(names) > 1 or ":" in names[0]):
-        text = "device: on Ray every worker takes one of its node's; use cpu or cuda"
+        text = "device: on Ray every worker takes one device of its node; use cpu or cuda"
         raise StudyError(f"{text}, got {device!r}", parameters=("device",))
     return names
 

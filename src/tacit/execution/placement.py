@@ -47,7 +47,7 @@ class Placement:
             raise StudyError(f"{text}, got {shown(self.on)}", parameters=("on",))
         devices = self.devices  # which refuses devices that are not there
         if self.workers and not self.on and devices != ("cpu",):
-            text = "workers are for cores, and every GPU has one"
+            text = "workers are for cores, and every GPU has one process"
             remedy = "to use several GPUs, name them all, such as cuda:0,cuda:1"
             raise StudyError(
                 f"{text}; {remedy}, and leave workers out", parameters=("device", "workers")

@@ -137,7 +137,7 @@ def _by_work(plan: Plan, runs: Sequence[Named], estimator: Estimator) -> Plan:
         return replace(plan, why=f"{work}, {why}")
     saved = total * (1 - 1 / count)
     if saved < 2 * START:
-        why = "too little to pay for starting processes; ask for more workers to start them anyway"
+        why = "too little to be worth starting processes; ask for more workers to start them anyway"
         return replace(plan, why=f"{work}, {why}")
     guests = user_code_of(runs)
     if guests:

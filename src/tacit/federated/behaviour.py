@@ -36,8 +36,8 @@ class Steady(Behaviour, name="steady"):
 
 @dataclass(frozen=True)
 class Stragglers(Behaviour, name="stragglers"):
-    """Some clients are slow in every round, each with probability `share`: they get `work` of their
-    steps done, at least one."""
+    """The same clients are slow in every round, each with probability `share`: they do only a share
+    `work` of their steps, at least one."""
 
     share: float = 0.5
     work: float = 0.2
@@ -52,11 +52,12 @@ class Stragglers(Behaviour, name="stragglers"):
 
 @dataclass(frozen=True)
 class Variable(Behaviour, name="variable"):
-    """FedProx's: each round, each client is slow with probability `share` and takes a random number
+    """In each round, each client is slow with probability `share` and takes a random number
     of its steps.
 
-    The number is uniform from one to all. `drop` leaves the slow ones out instead, as FedAvg does
-    in that paper, which draws epochs where we draw steps (Li et al., 2020, section 5.2).
+    The number is uniform from one to all. `drop` leaves the slow ones out instead, as with
+    FedAvg in FedProx's experiments. There epochs are drawn, here steps (Li et al., 2020, section
+    5.2).
     """
 
     share: float = 0.9

@@ -146,7 +146,7 @@ class SummedCohort:
         if name.startswith("__"):
             raise AttributeError(name)
         raise StudyError(
-            f"a server that sees sums only knows no {name} of single clients; leave out the sum"
+            f"a server that sees only sums does not know each client's {name}; leave out the sum"
         )
 
 

@@ -38,7 +38,7 @@ class All(Selection, name="all"):
 
 @dataclass(frozen=True)
 class Fraction(Selection, name="fraction"):
-    """A fresh random share `c` of the clients each round, at least one: max(c N, 1) of N
+    """A new random share `c` of the clients each round, at least one: max(c N, 1) of N
     (McMahan et al., 2017)."""
 
     c: float = 0.1

@@ -30,7 +30,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
     if not path.exists():
         raise DataError(f"{path}: there is no such file")
     if not path.is_file():
-        raise DataError(f"{path} is no file")
+        raise DataError(f"{path} is not a file")
     content = _read_safetensors(path) if _is_safetensors(path) else _read_torch(path)
     state = _unwrap(content)
     if not state or not all(isinstance(value, Tensor) for value in state.values()):
@@ -83,7 +83,7 @@ def _read_safetensors(path: Path) -> Mapping[str, Any]:
     try:
         tensors: Mapping[str, Any] = library.load(path.read_bytes())
     except Exception as error:  # the library raises exceptions of several kinds
-        raise DataError(f"{path} is damaged, or no safetensors file: {error}") from None
+        raise DataError(f"{path} is damaged, or not a safetensors file: {error}") from None
     return {key: tensors[key] for key in sorted(tensors, key=_with_numbers)}
 
 

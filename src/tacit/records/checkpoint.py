@@ -35,7 +35,7 @@ def decode(encoded: bytes, name: str = "a checkpoint") -> dict[str, Any]:
         state = None
     if not isinstance(state, dict):
         raise DataError(
-            f"{name} cannot be read: it is damaged, or no checkpoint; delete it to start over"
+            f"{name} cannot be read: it is damaged, or not a checkpoint; delete it to start over"
         )
     return state
 

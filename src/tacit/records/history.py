@@ -123,7 +123,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         raise DataError(f"{path} is damaged: {error}") from None
     for number, record in enumerate(records, 1):
         if not isinstance(record, dict) or "run" not in record:
-            raise DataError(f"{path} is damaged: line {number} is no record of a run")
+            raise DataError(f"{path} is damaged: line {number} is not a record of a run")
     return records
 
 

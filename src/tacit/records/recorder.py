@@ -76,7 +76,7 @@ class Recorder:
                 f"{name} lost its worker {RETRIES + 1} times, the last time because {why};"
                 " resume the study with fewer workers if memory ran out"
             )
-        self.on_event(Warned(f"{why}; {name} goes on from its last checkpoint"))
+        self.on_event(Warned(f"{why}; {name} continues from its last checkpoint"))
 
     def close(self, *, complete: bool) -> None:
         """Closes the history, and puts it in order if the study is complete."""

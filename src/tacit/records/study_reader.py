@@ -34,7 +34,7 @@ class StudyReader:
             run = line["run"]
             if run not in order:
                 path = self.folder / "history.jsonl"
-                raise DataError(f"{path} tells of a run that the study does not have: {run}")
+                raise DataError(f"{path} names a run that the study does not have: {run}")
             timing = timings.get((run, line["round"]), {})
             records.append({**line, "seconds": None, **timing})
         return sorted(records, key=lambda record: (order[record["run"]], record["round"]))
@@ -48,7 +48,7 @@ class StudyReader:
         try:
             return [Portrait.from_dict(saved) for saved in json.loads(path.read_text())]
         except (ValueError, TypeError, AttributeError):
-            advice = "delete it, and the report goes without who held what"
+            advice = "delete it, and the report leaves out who holds what"
             raise DataError(f"{path} is damaged; {advice}") from None
 
     @property

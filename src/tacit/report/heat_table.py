@@ -14,10 +14,10 @@ LEAST_WIDTH = 0.05  # of a score's shades: smaller differences stay pale
 LOWEST_IS_BEST = ("backdoor", "spread", "loss", "rmse")
 UNBOUNDED = ("loss", "rmse")  # their scale is that of the data
 LEGEND = {
-    "best": "The best of all rounds. It is chosen on the test set, so it flatters.",
+    "best": "The best of all rounds. It is chosen on the test set, so it is too optimistic.",
     "local": (
-        "The mean of the clients' local test results, with a model of their own where they have"
-        " one."
+        "The mean of the clients' local test results, each with its own model if it has one, else"
+        " with the global model."
     ),
     "central": "The same clients and samples, all with the global model.",
     "backdoor": (

@@ -62,7 +62,7 @@ def _small_tests(results: StudyTables) -> list[str]:
         return []
     return [
         f"some clients test on fewer than {FEW_TESTS} samples (client {client} under {split} on"
-        f" {least}), so their own results, the worst one and the spread say little"
+        f" {least}), so their own results, the worst one and the spread mean little"
     ]
 
 
@@ -71,6 +71,7 @@ def _crowds(results: StudyTables) -> list[str]:
     if not any(results.is_crowd(run) for run in results.runs):
         return []
     return [
-        f"of more than {ALL_TESTED} clients a round tests and records those that take part in it"
-        " alone, so the clients' own results, the worst one and the spread are of the last round's"
+        f"with more than {ALL_TESTED} clients, a round tests and records only those that take part"
+        " in it, so the clients' own results, the worst one and the spread are those of the last"
+        " round's clients"
     ]

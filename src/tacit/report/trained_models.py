@@ -39,7 +39,7 @@ def predict(
     encoding = tables.encoding_of(run)
     if encoding is None or encoding.target is None:
         raise StudyError(
-            f"{run} has no encoding, since its data are no table; use results.model({run!r})"
+            f"{run} has no encoding, since its data are not a table; use results.model({run!r})"
         )
     predictions: Any = []
     if len(frame):

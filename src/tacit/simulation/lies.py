@@ -43,8 +43,8 @@ def _with_lies_in(state: RunState, name: str, rows: Tensor, lying: Tensor) -> Te
     lies = attack.lie(rows[lying], honest, draw)
     if state.run.sums and rows.isfinite().all() and not lies.isfinite().all():
         raise StudyError(
-            f"{attack.name} makes no numbers where it sees nobody else's message, as behind a sum;"
-            " if it needs them, declare sees_others = True"
+            f"{attack.name} gives no finite numbers if it sees no other client's message, as with a"
+            " sum; if it needs other clients' messages, declare sees_others = True"
         )
     changed = rows.clone()
     changed[lying] = lies

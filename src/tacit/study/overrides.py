@@ -21,16 +21,16 @@ def override(settings: Mapping[str, Any], key: str, value: Any) -> dict[str, Any
     check_names({name: value}, SETTINGS, "a study")
     family, takes_stages = family_of(TYPES[name])
     if family is None:
-        raise StudyError(f"{key}: {name} has no settings of its own; give it whole, {name}=...")
+        raise StudyError(f"{key}: {name} has no settings of its own; write {name}=...")
     if "." in field:
         raise StudyError(
-            f"{key}: expected one dot, as in optimiser.lr; give {name} whole, {name}={{...}}"
+            f"{key}: expected one dot, as in optimiser.lr; write all of it: {name}={{...}}"
         )
     spec = plain(settings.get(name, SETTINGS[name].metadata["default"]))
     if _is_no_single_method(spec):
         kind = "a list of stages" if takes_stages else _kind_in_study(spec)
         example = _example(family, spec, field, value)
-        raise StudyError(f"{key}: {name} is {kind}; give it whole, {name}={example}")
+        raise StudyError(f"{key}: {name} is {kind}; write all of it: {name}={example}")
     if not isinstance(spec, dict):
         spec = {family.key: spec}
     return {**settings, name: {**spec, field: value}}
@@ -42,7 +42,7 @@ def _is_no_single_method(spec: Any) -> bool:
 
 
 def _kind_in_study(spec: Any) -> str:
-    return "a list in this study" if spec else "nothing in this study"
+    return "a list in this study" if spec else "not set in this study"
 
 
 def _example(family: type[Registered], spec: Any, field: str, value: Any) -> str:

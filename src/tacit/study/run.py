@@ -60,36 +60,39 @@ class Run:
     """
 
     dataset: Source = setting(
-        "digits", "tacit list datasets; your own: {name: table, path: my.csv, target: column}"
+        "digits",
+        "the data; see tacit list datasets; your own: {name: table, path: my.csv, target: column}",
     )
     model: Model = setting(
-        "mlp", "tacit list models; your own: {name: module, path: package.module:Class}"
+        "mlp",
+        "what is trained; see tacit list models; your own:"
+        " {name: module, path: package.module:Class}",
     )
     split: Split = setting(
-        "iid", "how the samples are divided among the clients: tacit list splits"
+        "iid", "how the samples are divided among the clients; see tacit list splits"
     )
     clients: int = setting(4, "how many organisations take part")
     optimiser: Optimiser = setting(
-        "sgd", "each client's local optimiser, fresh each round: tacit list optimisers"
+        "sgd", "each client's local optimiser, new in each round; see tacit list optimisers"
     )
     schedule: Schedule = setting(
-        "constant", "the learning rate from round to round: tacit list schedules"
+        "constant", "how the learning rate changes from round to round; see tacit list schedules"
     )
     rounds: int = setting(10, "rounds of communication")
     local_epochs: int | tuple[int, ...] = setting(
-        1, "passes over its own data per round; [5, 1, 2] is one per client"
+        1, "a client's passes over its own data per round; [5, 1, 2] is one number per client"
     )
     batch_size: int | tuple[int, ...] | None = setting(
-        32, "per client, or [32, 64, 32]; null is the full batch"
+        32, "samples in a batch; [32, 64, 32] is one number per client; null is all samples"
     )
     sampling: Sampling = setting(
-        "epochs", "how the samples of each local step are drawn: tacit list samplings"
+        "epochs", "how the samples of each local step are drawn; see tacit list samplings"
     )
     public: Source | None = setting(
         None, "a public or synthetic table to learn from; null: the server's samples"
     )
     initial: Literal["same", "different"] = setting(
-        "same", "whether all clients start from the same weights"
+        "same", "whether all clients start from the same weights: same or different"
     )
     local_test: float = setting(0.1, "the share of its samples that a client keeps to test on")
     server_samples: int = setting(0, "samples set aside for the server before the split")
@@ -99,7 +102,7 @@ class Run:
     patience: int | None = setting(
         None, "stop after this many rounds without a better global test accuracy, or R2"
     )
-    seed: int = setting(0, "everything random follows from it")
+    seed: int = setting(0, "all random numbers follow from it")
 
     kinds: ClassVar[dict[str, type[Run]]] = {}
     kind: ClassVar[str]
@@ -132,7 +135,7 @@ class Run:
 
     def refusal(self, name: str, elsewhere: str | None) -> str:
         """Why this run cannot have another kind's setting; `elsewhere` is what that kind says."""
-        return elsewhere or f"{name} is no setting of a {self.kind} run; leave it out"
+        return elsewhere or f"{name} is not a setting of a {self.kind} run; leave it out"
 
     def check(self) -> None:
         """Raises StudyError, with the reason, for settings that make no sense."""
@@ -178,7 +181,7 @@ class Run:
         if column and self.split.by != "owners" and not self.is_reference:
             texts.append(
                 f"the column {column} says which client a row belongs to, and {self.split.name}"
-                " divides the rows otherwise; use split: by_client to keep them together"
+                " divides the rows in another way; use split: by_client to keep them together"
             )
         return texts
 

@@ -53,7 +53,7 @@ class Study:
                 }
                 self._runs = expand_runs(self._choices)  # what makes no sense is said at once
         except RecursionError:
-            raise StudyError("a setting of the study holds itself; write it out") from None
+            raise StudyError("a setting of the study contains itself; write it out") from None
 
     @classmethod
     def from_file(cls, path: str | Path, overrides: Iterable[str] = ()) -> Study:

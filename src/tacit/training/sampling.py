@@ -52,7 +52,7 @@ class Sampling(Registered, family="samplings", home="tacit.training.sampling"):
 
 @dataclass(frozen=True)
 class Epochs(Sampling, name="epochs"):
-    """Shuffled passes over the samples, cut into batches; the last, short one of a pass is kept."""
+    """Shuffled passes over the samples, cut into batches; a pass may end with a smaller one."""
 
     fixed_sizes: ClassVar[bool] = True
 
@@ -69,8 +69,8 @@ class Epochs(Sampling, name="epochs"):
 
 @dataclass(frozen=True)
 class Poisson(Sampling, name="poisson"):
-    """Each sample joins each step's batch by itself, with probability batch_size / samples; a batch
-    may be empty.
+    """Each sample joins each step's batch independently, with probability batch_size / samples; a
+    batch may be empty.
 
     There are as many steps as passes over the samples in batches of that size would have. The
     analysis of private training by subsampling assumes such batches (Abadi et al., 2016).

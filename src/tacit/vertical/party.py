@@ -64,7 +64,7 @@ class Party:
                 yield await self._spread(raw, size, work)
             except DataError as error:
                 raise ChannelError(
-                    f"{link.peer} sent what is no element of the group: {error}"
+                    f"{link.peer} sent something that is not an element of the group: {error}"
                 ) from None
 
     def _encrypt_hashed(self, identifiers: Sequence[bytes]) -> bytes:

@@ -101,7 +101,7 @@ async def answer(party: Party, link: Link) -> Tags:
     tags = as_tags(batches_of_tags, deal.tag_length)
     # Among sorted tags, one that comes twice or thrice would tell which element it is of.
     if not await asyncio.to_thread(distinct, tags):
-        raise ChannelError(f"{peer} sent an element twice; its set has to be one")
+        raise ChannelError(f"{peer} sent an element twice; a set holds each element once")
     if may_learn_size:  # the order in which the elements came would tell which
         await send_tags(link, "tags", await asyncio.to_thread(sorted_tags, tags))
     return tags

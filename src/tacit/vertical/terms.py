@@ -40,7 +40,7 @@ DIFFERENCES = {
     "group": Difference("group", ("group",)),
     "column": Difference(
         "what is compared; name the same columns in the same order, "
-        "or where names differ give all the same column",
+        "or, if the names differ, give the same column on all sides",
         ("key", "column"),
     ),
     "spelling": Difference("spelling", ("spelling",)),

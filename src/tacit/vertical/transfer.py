@@ -28,7 +28,9 @@ async def receive_batch(link: Link, name: str, batch: slice, size: int) -> bytes
     raw = await link.receive(name)
     count = batch.stop - batch.start
     if len(raw) != size * count:
-        raise ChannelError(f"{link.peer} sent {len(raw)} bytes where {count} of {size} are due")
+        raise ChannelError(
+            f"{link.peer} sent {len(raw)} bytes where {count} times {size} were expected"
+        )
     return raw
 
 
@@ -52,6 +54,6 @@ async def receive_count(link: Link, name: str, deal: Deal) -> int:
     smallest = min(deal.sizes.values())
     if len(raw) != COUNT_BYTES or int.from_bytes(raw, "big") > smallest:
         raise ChannelError(
-            f"{link.peer} sent no number, or more in common than the {smallest} of the smallest set"
+            f"{link.peer} sent no number from 0 to {smallest}, the size of the smallest set"
         )
     return int.from_bytes(raw, "big")

@@ -251,7 +251,7 @@ WRONG: list[tuple[str, Callable[[Path], object], str]] = [
     (
         "no certificate",
         lambda f: (f / "alice.pem").unlink(),
-        "there is no such file; ask whoever keeps",
+        "there is no such file; ask the party that has",
     ),
     (
         "no key",
@@ -268,7 +268,7 @@ WRONG: list[tuple[str, Callable[[Path], object], str]] = [
     (
         "not text",
         lambda f: (f / "alice.pem").write_bytes(bytes(range(256))),
-        "damaged, or no certificate",
+        "damaged, or not a certificate",
     ),
     (
         "a key for a certificate",
@@ -278,14 +278,18 @@ WRONG: list[tuple[str, Callable[[Path], object], str]] = [
     (
         "damaged key",
         lambda f: (f / "alice.key").write_text("-----BEGIN PRIVATE KEY-----\n"),
-        "no private key",
+        "not a private key",
     ),
     (
         "encrypted key",
         lambda f: encrypt(f / "alice.key"),
         "alice.key is encrypted; decrypt it: openssl pkey",
     ),
-    ("key for all", lambda f: (f / "alice.key").chmod(0o640), "not yours alone; run: chmod 600 "),
+    (
+        "key for all",
+        lambda f: (f / "alice.key").chmod(0o640),
+        "other users can open; run: chmod 600 ",
+    ),
     (
         "other key",
         lambda f: shutil.copy(f / "bob.key", f / "alice.key"),
@@ -357,13 +361,13 @@ def forged(path: Path) -> Path:
 
 REQUESTS: list[tuple[str, Callable[[Path], object], str]] = [
     ("none", lambda p: p.exists(), "the party makes it: tacit cert request alice"),
-    ("damaged", lambda p: p.write_text("-----BEGIN"), "damaged, or no certificate request"),
+    ("damaged", lambda p: p.write_text("-----BEGIN"), "damaged, or not a certificate request"),
     (
         "another's",
         lambda p: csr(p, "bob", ec.generate_private_key(ec.SECP256R1())),
         "asks for 'bob', not for 'alice'",
     ),
-    ("forged", forged, "not signed with the key it is for"),
+    ("forged", forged, "not signed with its own key"),
     ("weak", lambda p: csr(p, "alice", rsa.generate_private_key(65537, 1024)), "too weak"),
     (
         "unusual curve",
@@ -429,7 +433,7 @@ def test_a_second_file_that_fails_takes_the_first_and_the_folder_with_it(
 
 def test_the_authority_must_be_whole_to_sign(folder: Path) -> None:
     shutil.copy(folder / "bob.key", folder / "ca.key")
-    with pytest.raises(DataError, match=r"does not belong to ca\.pem beside it"):
+    with pytest.raises(DataError, match=r"does not belong to the ca\.pem next to it"):
         issue(folder, "carol")
     (folder / "ca.key").unlink()
     with pytest.raises(DataError, match="issued where tacit cert init made the authority"):

@@ -136,7 +136,7 @@ def test_the_file_is_found_here_or_in_its_folder(
         ("consortium: a\nparties: {Alice: {}}", "'Alice' cannot name a party"),
         (
             "consortium: a\nparties: {no: {}}",
-            "false is no text to YAML; put the party's name in quotes",
+            "YAML does not read false as text; put the party's name in quotes",
         ),
         (
             "consortium: a\nparties: {alice: {address: 7050}}",
@@ -215,11 +215,11 @@ def test_every_ip_address_round_trips(host: object, port: int) -> None:
         ("alice:" + "9" * 5000, "expected a port"),
         ("https://alice:7050", "expected host:port without https://"),
         ("fe80::1:7050", "write an IPv6 address in brackets"),
-        ("[alice]:7050", "is no host"),
-        ("al ice:7050", "is no host"),
-        ("alice/x:7050", "is no host"),
-        ("alice\n:7050", "is no host"),
-        ("a..b:7050", "is no host"),
+        ("[alice]:7050", "is not a host"),
+        ("al ice:7050", "is not a host"),
+        ("alice/x:7050", "is not a host"),
+        ("alice\n:7050", "is not a host"),
+        ("a..b:7050", "is not a host"),
     ],
 )
 def test_other_addresses_are_refused(text: str, said: str) -> None:

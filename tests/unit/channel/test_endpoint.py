@@ -450,7 +450,7 @@ def test_the_survivor_hears_that_the_other_was_lost_and_has_started_anew(victim:
         hope = "waiting up to 60 s for it to come back"
         assert room.parties[survivor].warnings == [
             f"lost the connection to {victim} (the other side closed it); {hope}",
-            f"{victim} has started anew; starting over with it",
+            f"{victim} has started again; starting over with it",
         ]
 
     run(scene())
@@ -678,7 +678,7 @@ async def dial_alice(room: MeetingRoom) -> Connection:
             raw(version=2),
             "speaks version 2 of the channel and this side 1; install the same tacit on both",
         ),
-        (bytes(20), "sent something that is no message of tacit"),
+        (bytes(20), "sent something that is not a message of tacit"),
     ],
 )
 def test_whoever_introduces_itself_wrongly_is_told_why_and_does_not_disturb(
@@ -746,7 +746,7 @@ def test_strangers_do_not_fill_the_log() -> None:
         (HELLO.frame(), "introduced itself twice"),
         (Frame(Kind.BYE), "said goodbye in the middle of it"),
         (Frame(Kind.DATA, "x", 5), "sent message 5 of 'x' before message 0"),
-        (Frame(Kind.TAKEN, "x", 5), "says that it took 5 messages 'x' of 0"),
+        (Frame(Kind.TAKEN, "x", 5), "says that it took 5 messages 'x', of 0 sent"),
     ],
 )
 def test_a_peer_that_goes_wrong_later_ends_it_and_is_told_why(frame: Frame, why: str) -> None:
@@ -809,9 +809,9 @@ def test_a_party_that_starts_anew_again_and_again_is_given_up(
             await kill(bob, bobs_run)
         with pytest.raises(ChannelError) as caught:
             await running
-        text = "has started anew too often; after 3 times, start all sides again"
+        text = "has started again more than 3 times; stop, and start all sides"
         assert str(caught.value) == f"bob {text}"
-        restarts = [text for text in alice.warnings if "has started anew; starting over" in text]
+        restarts = [text for text in alice.warnings if "has started again; starting over" in text]
         assert len(restarts) == 4
 
     run(scene())

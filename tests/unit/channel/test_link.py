@@ -167,14 +167,14 @@ def test_a_peer_that_ignores_the_window_is_garbage() -> None:
     link = a_link()
     for number in range(WINDOW):
         link._take(data(number))
-    with pytest.raises(GarbageError, match="sends on without waiting for us"):
+    with pytest.raises(GarbageError, match="keeps sending without waiting for us"):
         link._take(data(WINDOW))
 
 
 def test_a_peer_cannot_fill_our_memory_over_many_names() -> None:
     content = bytes(WAITING_BYTES // 32)  # one object, so that the test keeps little itself
     frames = [data(0, f"n{k}", content) for k in range(33)]
-    assert refused(*frames) == "sends on without waiting for us"
+    assert refused(*frames) == "keeps sending without waiting for us"
 
 
 def test_too_many_names_are_garbage() -> None:
@@ -188,7 +188,7 @@ def test_a_second_hello_is_garbage() -> None:
 
 @pytest.mark.parametrize("number", [1, 2**64 - 1])
 def test_a_peer_cannot_have_taken_what_was_never_sent(number: int) -> None:
-    assert refused(taken(number)) == f"says that it took {number} messages 'x' of 0"
+    assert refused(taken(number)) == f"says that it took {number} messages 'x', of 0 sent"
 
 
 def test_names_of_messages_that_were_never_sent_are_not_kept() -> None:
@@ -231,7 +231,7 @@ def test_every_call_that_waits_hears_that_the_attempt_is_void() -> None:
         calls = (link.send("x", b""), link.receive("y"), link.flush())
         waiting = [asyncio.create_task(call) for call in calls]
         await settled()
-        link.reset(RestartError("bob has started anew"))
+        link.reset(RestartError("bob has started again"))
         errors = await asyncio.gather(*waiting, return_exceptions=True)
         assert [type(error) for error in errors] == [RestartError] * 3
         with pytest.raises(RestartError):

@@ -67,17 +67,17 @@ def test_of_two_one_may_listen_elsewhere_and_the_other_connect_there() -> None:
             "alice is yourself; name the other parties",
             ("others",),
         ),
-        ({"alice": ALICE}, {}, "heart-study has no party but alice; add the others", ()),
+        ({"alice": ALICE}, {}, "heart-study has no party except alice; add the others", ()),
         (
             {"alice": ALICE, "bob": BOB, "carol": CAROL},
             {"connect": BOB},
-            "connect is for one of two parties, and the other one listens",
+            "connect works only between two parties, of which the other one listens",
             ("connect",),
         ),
         (
             {"alice": ALICE, "bob": BOB},
             {"connect": BOB, "listen": HERE},
-            "connect is for one of two parties, and the other one listens",
+            "connect works only between two parties, of which the other one listens",
             ("connect",),
         ),
         (

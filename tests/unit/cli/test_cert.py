@@ -53,14 +53,14 @@ def test_a_consortium_is_made_in_three_commands(cert: Shell, tmp_path: Path) -> 
     assert "keep consortium/ca.key to yourself" in said
     assert "tacit cert issue PARTY --address HOST:PORT" in said
     said = cert.done("issue", "alice", "--address", "alice.example:7050")
-    handed = next(line for line in said.splitlines() if line.startswith("hand to alice"))
+    handed = next(line for line in said.splitlines() if line.startswith("give alice"))
     assert [Path(file).name for file in handed.partition(": ")[2].split(", ")] == [
         "consortium.yaml",
         "ca.pem",
         "alice.pem",
         "alice.key",
     ]
-    assert "never hand over ca.key" in said
+    assert "never give ca.key to anybody" in said
     cert.done("issue", "bob", "--days", "30")
     found = Consortium.find(tmp_path / "consortium")
     assert found.member("alice").address == Address("alice.example", 7050)
@@ -167,7 +167,7 @@ def test_without_a_command_help_is_shown(cert: Shell) -> None:
         (["issue", "bob", "--address", "bob"], "'bob': expected host:port"),
         (["issue", "bob", "--days", "-3"], "days: expected 1 to 36500, got -3"),
         (["issue", "bob", "--request", "none.csr"], "none.csr: there is no such file"),
-        (["issue", "bob", "--request", "consortium/ca.pem"], "no certificate request"),
+        (["issue", "bob", "--request", "consortium/ca.pem"], "not a certificate request"),
         (["issue", "bob", "--folder", "nowhere"], "tacit cert init makes one"),
         (["issue", "bob", "--folder", "party"], "there is no party/ca.key"),
         (["issue", "bob", "--folder", "elsewhere"], "certificates are signed by elsewhere/ca.pem"),

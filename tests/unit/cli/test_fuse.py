@@ -69,10 +69,13 @@ def test_json_output_holds_the_assignment(models: Path) -> None:
             "words.csv: expected numbers between commas",
         ),
         (["0.pt", "1.pt", "--counts", "none.csv", "-o", "x.pt"], "none.csv"),
-        (["0.pt", "1.pt", "--counts", "counts.csv", "-o", "x.pt"], "makes nothing of counts"),
-        (["0.pt", "1.pt", "name=spahm", "-o", "x.pt"], "the method is an option: --method spahm"),
+        (["0.pt", "1.pt", "--counts", "counts.csv", "-o", "x.pt"], "does not use counts"),
+        (
+            ["0.pt", "1.pt", "name=spahm", "-o", "x.pt"],
+            "the method is an option, such as --method spahm",
+        ),
         (["0.pt", "1.pt", "-o", "x.xyz"], "expected a name that ends in .pt"),
-        (["0.pt", ".", "-o", "x.pt"], ". is no file"),
+        (["0.pt", ".", "-o", "x.pt"], ". is not a file"),
         (
             ["0.pt", "1.pt", "--plot", "m.jpg", "-o", "x.pt"],
             "expected a name that ends in .svg, .png or .pdf",

@@ -37,8 +37,8 @@ def test_a_table_is_described_and_its_clients_are_counted(folder: Path) -> None:
     shown = new("--table", "patients.csv", "--target", "outcome", "--client", "hospital")
     assert "one of 2 levels: " in shown
     assert "taken as one more level" in shown
-    assert "outcome: one of 2 classes; 4 features; 72 rows to learn from of 3 clients" in shown
-    assert " of 3 clients (hospital), 18 to test on" in shown
+    assert "outcome: one of 2 classes; 4 features; 72 rows of 3 clients" in shown
+    assert " of 3 clients (hospital) to learn from, 18 to test on" in shown
     run = Study.from_file(folder / "study.yaml").runs()[0]
     assert (run.clients, run.split.name) == (3, "by_client")
     assert run.dataset.spec()["client"] == "hospital"

@@ -171,7 +171,7 @@ def test_tables_that_share_nobody_give_files_without_rows(folder: Path, psi: Tac
     (folder / "e.csv").write_text("nin\n")
     done = psi("--local", "a.csv", "e.csv", "--key", "nin")
     assert done.out.startswith("a and e have 0 in common\n")
-    assert "are they written alike? 007 and 7 differ" in done.out
+    assert "written the same way on all sides? 007 and 7 differ" in done.out
     assert (folder / "a-tryout.csv").read_text() == "nin,age\n"
     assert (folder / "e-tryout.csv").read_text() == "nin\n"
 
@@ -268,10 +268,10 @@ def test_parties_that_want_other_things_are_told_so_and_nothing_is_written(
         ("--local a.csv nowhere.csv --key nin", "nowhere.csv does not exist"),
         ("--local a.csv b.csv --key nim", "a: there is no column 'nim'; did you mean nin?"),
         ("--local a.csv b.csv --key nin --key age", "b: there is no column 'age'"),
-        ("--local a.csv b.csv --key nin --party a", "--local takes tables alone"),
-        ("--local a.csv b.csv --key nin --data a.csv", "--local takes tables alone"),
-        ("--local a.csv b.csv --key nin --with b", "--local takes tables alone"),
-        ("--local a.csv b.csv --key nin --listen localhost:7000", "--local takes tables alone"),
+        ("--local a.csv b.csv --key nin --party a", "--local takes only tables"),
+        ("--local a.csv b.csv --key nin --data a.csv", "--local takes only tables"),
+        ("--local a.csv b.csv --key nin --with b", "--local takes only tables"),
+        ("--local a.csv b.csv --key nin --listen localhost:7000", "--local takes only tables"),
         (
             "--local a.csv b.csv --key nin --learns c",
             "'c' cannot learn the result: the parties are a, b",
@@ -302,9 +302,9 @@ def test_parties_that_want_other_things_are_told_so_and_nothing_is_written(
             "picture.png is not a table, or is damaged: expected a name",
         ),
         ("a.csv b.csv --key nin", "a.csv: name your table with --data, or try it out with --local"),
-        ("--key nin", "name yourself and your table, --party alice --data a.csv"),
-        ("--party a --key nin", "name yourself and your table"),
-        ("--data a.csv --key nin", "name yourself and your table"),
+        ("--key nin", "name your party and your table, --party alice --data a.csv"),
+        ("--party a --key nin", "name your party and your table"),
+        ("--data a.csv --key nin", "name your party and your table"),
         (
             "--party a --data a.csv --key nin --out a.csv",
             "a.csv is the table itself; name another file with --out",

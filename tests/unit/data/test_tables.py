@@ -181,7 +181,7 @@ def test_clients_with_numbers_are_in_their_order_and_nobody_is_left_without_a_tr
         ({"categories": ["sx"]}, "has no column 'sx'"),
         ({"drop": ["outcome"]}, "outcome is the target"),
         ({"client": "outcome"}, "outcome is the target"),
-        ({"drop": ["sex"], "categories": ["sex"]}, "sex is no feature"),
+        ({"drop": ["sex"], "categories": ["sex"]}, "sex is not a feature"),
         ({"client": "note"}, "rows do not say in note whose they are"),
         ({"target": "note"}, "no row has a note"),
         ({"dates": {"admitted": "%d/%m/%Y"}}, "expected a date of the form %d/%m/%Y"),

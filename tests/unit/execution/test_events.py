@@ -184,7 +184,8 @@ def test_what_cannot_listen_is_refused_before_anything_is_written(
     tmp_path: Path, listeners: Any
 ) -> None:
     with pytest.raises(
-        StudyError, match=r"^on_event: expected a function of an event, or a list of such, got "
+        StudyError,
+        match=r"^on_event: expected a function of an event, or a list of such functions, got ",
     ):
         tacit.run(STUDY, tmp_path / "a", on_event=listeners)
     assert not (tmp_path / "a").exists()

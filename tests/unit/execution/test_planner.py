@@ -70,7 +70,7 @@ def test_on_a_cpu_every_run_is_a_block_and_on_a_gpu_every_group(tmp_path: Path) 
 def test_a_small_study_stays_here_and_a_large_one_is_spread_where_there_are_cores() -> None:
     small = tacit.plan({**FAST, "seed": [0, 1]})
     assert small.workers == 0
-    assert "too little to pay for starting processes; ask for more workers" in small.why
+    assert "too little to be worth starting processes; ask for more workers" in small.why
     large = tacit.plan({**FAST, "dataset": "digits", "rounds": 10_000, "seed": [0, 1, 2]})
     cores = len(os.sched_getaffinity(0))
     assert large.workers == (min(cores, 3) if cores > 1 else 0)

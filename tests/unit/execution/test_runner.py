@@ -152,7 +152,7 @@ def test_a_history_that_lost_lines_or_was_garbled_is_named(tmp_path: Path) -> No
     with pytest.raises(DataError, match=r"history\.jsonl is damaged"):
         Results(tmp_path / "a").frame()
     path.write_bytes(whole.replace(b"000-", b"009-"))
-    with pytest.raises(DataError, match="tells of a run that the study does not have"):
+    with pytest.raises(DataError, match="names a run that the study does not have"):
         Results(tmp_path / "a").frame()
 
 

@@ -163,7 +163,7 @@ def test_adam_is_refused_with_a_reason_unless_steps_or_epochs_are_asked_for() ->
         FedNova().check(adam)
     FedNova(normalise="steps").check(adam)
     FedNova(normalise="epochs").check(adam)
-    with pytest.raises(StudyError, match="momentum's gradients without a proximal term only"):
+    with pytest.raises(StudyError, match="momentum's gradients only without a proximal term"):
         FedNova(mu=0.1).check(Momentum())
 
 

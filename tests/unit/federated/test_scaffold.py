@@ -178,7 +178,7 @@ def test_a_lost_reply_leaves_c_the_mean_of_the_control_variates() -> None:
 
 @pytest.mark.parametrize("name", ["adam", "momentum", "nesterov", "adagrad"])
 def test_option_two_refuses_optimisers_that_rescale_the_gradient(name: str) -> None:
-    with pytest.raises(StudyError, match="option II reads the mean gradient off the update"):
+    with pytest.raises(StudyError, match="option II computes the mean gradient from the update"):
         Scaffold().check(Optimiser.build(name))
     Scaffold("I").check(Optimiser.build(name))
 

@@ -139,7 +139,7 @@ def test_a_stage_that_reads_single_messages_is_refused_before_a_sum() -> None:
     simulate(tiny_dataset(), wire=[Shifted()])
     with pytest.raises(
         StudyError,
-        match="Shifted reads messages one by one, and behind sum the server sees their sum",
+        match="Shifted reads messages one by one, and with sum the server sees only their sum",
     ):
         Study(wire=[Shifted(), Sum()])
 
@@ -153,7 +153,7 @@ def test_a_combiner_of_ones_own_is_refused_behind_a_sum_even_where_it_is_linear(
             return 2 * cohort.average(rows)
 
     try:
-        with pytest.raises(StudyError, match="twice works on single clients' messages"):
+        with pytest.raises(StudyError, match="twice works on each client's message"):
             Study(combiner=Twice(), wire=["sum"])
     finally:
         Combiner.members.pop("twice", None)
@@ -168,7 +168,7 @@ def test_an_attack_that_needs_the_others_without_saying_so_is_told_what_to_decla
     simulate(tiny_dataset(), attackers=Mirror())
     with pytest.raises(
         StudyError,
-        match=r"Mirror makes no numbers where it sees nobody else's message.*sees_others",
+        match=r"Mirror gives no finite numbers if it sees no other client's message.*sees_others",
     ):
         simulate(tiny_dataset(), attackers=Mirror(), wire=["sum"])
 
@@ -215,10 +215,10 @@ def test_behind_a_wire_that_owes_c_stays_the_mean_of_what_arrives_and_will(wire:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"algorithm": "clustered"}, "clustered looks at single clients' messages"),
-        ({"algorithm": "fedplus"}, "fedplus looks at single clients' messages"),
-        ({"distillation": 1, "server_samples": 20}, "distillation asks single clients' models"),
-        ({"missing": "zero", "dropout": 0.2}, "needs the size of a client that did not reply"),
+        ({"algorithm": "clustered"}, "clustered looks at each client's message"),
+        ({"algorithm": "fedplus"}, "fedplus looks at each client's message"),
+        ({"distillation": 1, "server_samples": 20}, "distillation needs each client's model"),
+        ({"missing": "zero", "dropout": 0.2}, "needs the number of samples of a client"),
         (
             {"wire": ["sum", "quantise"]},
             "wire: sum adds messages up, so nothing can come after it; put it last",
@@ -235,7 +235,7 @@ def test_what_needs_single_messages_is_refused_by_name(settings: dict[str, Any],
 )
 def test_every_combiner_that_compares_messages_is_refused(name: str) -> None:
     with pytest.raises(
-        StudyError, match=f"{name} works on single clients' messages.*use combiner: mean"
+        StudyError, match=f"{name} works on each client's message.*use combiner: mean"
     ):
         Study(wire=["sum"], combiner=name, clients=12, server_samples=20)
 
@@ -244,7 +244,7 @@ def test_every_combiner_that_compares_messages_is_refused(name: str) -> None:
 def test_attackers_that_need_to_see_others_are_refused_and_the_rest_attack(name: str) -> None:
     settings = {"wire": ["sum"], "attackers": {"kind": name, "count": 1}}
     if Attackers.known()[name].sees_others:
-        with pytest.raises(StudyError, match=f"{name} builds its lie from what the honest send"):
+        with pytest.raises(StudyError, match=f"{name} needs the messages of honest clients"):
             Study(**settings)
         return
     honest = simulate(tiny_dataset(), wire=["sum"])
@@ -290,9 +290,7 @@ def test_float_buffers_are_averaged_behind_a_sum() -> None:
 
 def test_whole_numbers_among_buffers_are_refused() -> None:
     model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
-    with pytest.raises(
-        StudyError, match=r"the model's buffer 1\.num_batches_tracked counts in whole ones"
-    ):
+    with pytest.raises(StudyError, match=r"the model's buffer 1\.num_batches_tracked is a counter"):
         simulate(tiny_dataset(), model=model, wire=["sum"])
 
 
@@ -326,7 +324,7 @@ def test_one_that_was_not_announced_is_refused() -> None:
 )
 def test_figures_of_single_clients_are_not_there(name: str) -> None:
     cohort = SummedCohort({}, (0, 1), 2, 2.0)
-    with pytest.raises(StudyError, match=f"sees sums only knows no {name} of single clients"):
+    with pytest.raises(StudyError, match=f"sees only sums does not know each client's {name}"):
         getattr(cohort, name)
 
 

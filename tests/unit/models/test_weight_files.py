@@ -56,7 +56,7 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     [
         ("a.pt", b"", "holds no plain tensors"),
         ("a.pt", b"weights?", "holds no plain tensors"),
-        ("a.safetensors", b"weights?", "no safetensors file"),
+        ("a.safetensors", b"weights?", "not a safetensors file"),
         ("b.pt", None, "there is no such file"),
     ],
 )

@@ -608,7 +608,7 @@ def test_fusions_stand_beside_algorithms_and_a_reference(tmp_path: Path) -> None
         "centralised": True,
         "rounds": 2,
     }
-    message = "fedavg, fedprox averages networks that start from weights of their own"
+    message = "fedavg, fedprox averages networks that start from different weights"
     with pytest.warns(UserWarning, match=message):
         results = tacit.run(study, tmp_path / "a")
     assert len(results.labels) == 4
@@ -657,7 +657,7 @@ def test_what_a_fusion_has_no_use_for_is_refused(name: str) -> None:
     [
         (
             {"fusion": None, "widths": [3, 4, 5], "initial": "same"},
-            "widths: only a fusion .* set fusion: pfnm, say",
+            "widths: only a fusion .* such as fusion: pfnm",
         ),
         ({"widths": [3, 4, 5], "model": "linear"}, "leave them out with model: linear"),
         (
@@ -681,7 +681,7 @@ def test_studies_that_make_no_sense_are_refused(settings: dict[str, Any], match:
         ({"model": "linear"}, "pfnm cannot fuse linear: .* hidden layer"),
         (
             {"model": "cnn", "dataset": {"name": "function", "path": "own_code:make_pictures"}},
-            "cannot fuse cnn: .*dense layers alone",
+            "cannot fuse cnn: .*only in dense layers",
         ),
         (
             {"fusion": "average", "widths": [3, 4, 5]},

@@ -433,7 +433,7 @@ def test_clients_use_the_mu_that_they_are_sent() -> None:
         ({"combiner": "zeno"}, "zeno judges updates on the server's own data; set server_samples"),
         (
             {"algorithm": "scaffold", "optimiser": "adam"},
-            "option II reads the mean gradient off the update, which adam",
+            "option II computes the mean gradient from the update, which adam",
         ),
         (
             {"algorithm": "fednova", "optimiser": "adam"},
@@ -456,27 +456,30 @@ def test_clients_use_the_mu_that_they_are_sent() -> None:
         ({"distillation": 1}, "distillation needs data to learn from"),
         (
             {"distillation": 1, "server_samples": 9, "algorithm": "fednova"},
-            "what fednova sends is no model",
+            "what fednova sends is not a model",
         ),
         (
             {"distillation": 1, "server_samples": 9, "combiner": "median"},
-            "past median, so a liar would be heard",
+            "without median, so attackers would still",
         ),
-        ({"radius": 1, "algorithm": "clustered"}, "clustered has more models than the global one"),
+        (
+            {"radius": 1, "algorithm": "clustered"},
+            "clustered has other models beside the global one",
+        ),
         ({"radius": 0}, "radius: expected a number above 0"),
         ({"dropout": 1}, "dropout: expected a share from 0 to below 1"),
         ({"fine_tuning": -1}, "fine_tuning: expected 0 or more"),
         ({"behaviour": {"name": "stragglers", "work": 2}}, "stragglers.work: expected a share"),
         ({"wire": "zip"}, "no stage is called 'zip'"),
-        ({"algorithm": "fednova", "initial": "different"}, "reads gradients off w - x"),
-        ({"algorithm": "scaffold", "initial": "different"}, "reads gradients off w - x"),
+        ({"algorithm": "fednova", "initial": "different"}, "computes gradients from w - x"),
+        ({"algorithm": "scaffold", "initial": "different"}, "computes gradients from w - x"),
         (
             {"pretraining": 1, "server_samples": 9, "initial": "different"},
             "pretraining has no effect",
         ),
         (
             {"combiner": "zeno", "server_samples": 9, "algorithm": "fednova"},
-            "fednova sends a part of it",
+            "fednova sends an update divided by its steps",
         ),
         (
             {"wire": ["quantise", ["top_k"]]},
@@ -492,7 +495,7 @@ def test_clients_use_the_mu_that_they_are_sent() -> None:
         ),
         (
             {"distillation": 1, "server_samples": 9, "algorithm": "clustered"},
-            "which clustered is not",
+            "which clustered does not have",
         ),
     ],
 )
@@ -520,10 +523,11 @@ def test_what_may_surprise_is_said() -> None:
     attack = {"kind": "sign_flip", "count": 3}
     weak = cautions_of(clients=9, combiner={"name": "krum", "f": 1}, attackers=attack)
     assert weak == [
-        "krum as set here withstands 1 of 9 replies that lie, and the study has 3 attackers"
+        "krum with these settings withstands 1 of 9 replies from attackers,"
+        " and the study has 3 attackers"
     ]
     assert not cautions_of(clients=9, combiner={"name": "krum", "f": 3}, attackers=attack)
-    assert "which of 4 is none" in cautions_of(combiner="trimmed_mean")[0]
+    assert "which is none of 4" in cautions_of(combiner="trimmed_mean")[0]
     assert not cautions_of(combiner={"name": "trimmed_mean", "beta": 0.0})
     few = {"clients": 6, "combiner": "krum", "dropout": 0.5}
     assert "a round has 3.0; rounds with fewer change nothing" in cautions_of(**few)[0]
@@ -533,7 +537,7 @@ def test_what_may_surprise_is_said() -> None:
 
 def test_methods_that_weight_clients_differently_are_pointed_out() -> None:
     texts = cautions_of(algorithm=["fedavg", "fedprox", "scaffold"], split="quantity_skew")
-    assert "by their samples in fedavg, fedprox, and all the same in scaffold" in texts[0]
+    assert "fedavg, fedprox weights clients by their samples, and scaffold" in texts[0]
     assert not cautions_of(algorithm=["fedavg", "scaffold"], split="iid")
     weighted = {"name": "scaffold", "weights": "samples"}
     assert not cautions_of(algorithm=["fedavg", weighted], split="quantity_skew")
@@ -633,13 +637,13 @@ def test_fine_tuned_buffers_are_used() -> None:
 @pytest.mark.parametrize("algorithm", ["fedplus", "clustered", "local"])
 def test_personal_methods_refuse_models_with_buffers(algorithm: str) -> None:
     (run,) = Study(algorithm=algorithm, **WITH_BUFFERS).runs()
-    with pytest.raises(StudyError, match="models of their own, and this one's buffers"):
+    with pytest.raises(StudyError, match="its own model, but this model's buffers"):
         Simulation([("a", run)], run.dataset.load())
 
 
 def test_batch_statistics_need_two_public_samples() -> None:
     (run,) = Study(pretraining=1, server_samples=21, batch_size=20, **WITH_BUFFERS).runs()
-    with pytest.raises(StudyError, match="21 server_samples leave one over"):
+    with pytest.raises(StudyError, match="21 server_samples leave one for"):
         Simulation([("a", run)], run.dataset.load())
 
 

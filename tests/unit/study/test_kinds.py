@@ -111,7 +111,7 @@ def test_settings_of_another_kind_are_refused_by_the_kind_that_has_no_use_for_th
     message = "pfnm fuses whole networks that every client has trained alone; leave out wire"
     with pytest.raises(StudyError, match=message):
         Study(fusion="pfnm", wire=["top_k"])
-    message = "widths: only a fusion can make one of networks of different widths"
+    message = "widths: only a fusion can combine networks of different widths"
     with pytest.raises(StudyError, match=message):
         Study(widths=[3, 4, 5, 4])
 
@@ -134,5 +134,5 @@ def test_a_new_kind_is_a_file_among_the_kinds(tmp_path: Path) -> None:
         "[('horizontal', 'horizontal'), ('relay', 'relay'), ('reference', 'horizontal')]",
         "['a relay has no server']",
         "True",
-        "dropout is no setting of a relay run; leave it out",
+        "dropout is not a setting of a relay run; leave it out",
     ]

@@ -795,24 +795,27 @@ ELEMENTS = {
     "an element twice": (lambda raw: raw[:32] * 2 + raw[64:], "bob sent an element twice"),
     "the identity": (lambda raw: raw[:64] + bytes(32) + raw[96:], "is the identity"),
     "what is no point": (lambda raw: b"\xff" * 32 + raw[32:], "is not a canonical encoding"),
-    "part of an element": (lambda raw: raw[:-1], "sent 127 bytes where 4 of 32 are due"),
-    "too few elements": (lambda raw: raw[:-32], "sent 96 bytes where 4 of 32 are due"),
-    "too many elements": (lambda raw: raw + raw[:32], "sent 160 bytes where 4 of 32 are due"),
-    "nothing": (lambda _: b"", "sent 0 bytes where 4 of 32 are due"),
+    "part of an element": (lambda raw: raw[:-1], "sent 127 bytes where 4 times 32 were expected"),
+    "too few elements": (lambda raw: raw[:-32], "sent 96 bytes where 4 times 32 were expected"),
+    "too many elements": (
+        lambda raw: raw + raw[:32],
+        "sent 160 bytes where 4 times 32 were expected",
+    ),
+    "nothing": (lambda _: b"", "sent 0 bytes where 4 times 32 were expected"),
 }
 TAGS = {
     "a tag twice": (lambda raw: raw[: len(raw) // 4] * 2 + raw[len(raw) // 2 :], "twice"),
-    "part of a tag": (lambda raw: raw[:-1], "bytes where 4 of"),
-    "too few tags": (lambda raw: raw[len(raw) // 4 :], "bytes where 4 of"),
-    "too many tags": (lambda raw: raw * 2, "bytes where 4 of"),
-    "nothing": (lambda _: b"", "sent 0 bytes where 4 of"),
+    "part of a tag": (lambda raw: raw[:-1], "bytes where 4 times"),
+    "too few tags": (lambda raw: raw[len(raw) // 4 :], "bytes where 4 times"),
+    "too many tags": (lambda raw: raw * 2, "bytes where 4 times"),
+    "nothing": (lambda _: b"", "sent 0 bytes where 4 times"),
 }
 COUNTS = {
     "more than there are": (
         lambda _: (5).to_bytes(8, "big"),
-        "more in common than the 4 of the smallest set",
+        "from 0 to 4, the size of the smallest set",
     ),
-    "a huge number": (lambda _: b"\xff" * 8, "more in common than the 4 of the smallest set"),
+    "a huge number": (lambda _: b"\xff" * 8, "from 0 to 4, the size of the smallest set"),
     "a longer number": (lambda _: bytes(8) + b"\3", "sent no number"),
     "nothing": (lambda _: b"", "sent no number"),
 }
@@ -825,9 +828,9 @@ PLACES = {
         lambda raw: raw[:8] + b"\4\0\0\0",
         "not those of 3 different elements of our set",
     ),
-    "part of a place": (lambda raw: raw[:-1], "sent 11 bytes where 3 of 4 are due"),
-    "too few": (lambda raw: raw[4:], "sent 8 bytes where 3 of 4 are due"),
-    "too many": (lambda raw: raw * 2, "sent 24 bytes where 3 of 4 are due"),
+    "part of a place": (lambda raw: raw[:-1], "sent 11 bytes where 3 times 4 were expected"),
+    "too few": (lambda raw: raw[4:], "sent 8 bytes where 3 times 4 were expected"),
+    "too many": (lambda raw: raw * 2, "sent 24 bytes where 3 times 4 were expected"),
 }
 COMMON = {
     "a tag twice": (
@@ -1035,7 +1038,7 @@ def test_terms_that_are_missing_are_told(key: str) -> None:
         ),
         (
             {"column": "nif"},
-            "where names differ give all the same column: 'id' and 'nif'",
+            "if the names differ, give the same column on all sides: 'id' and 'nif'",
             ("key", "column"),
         ),
         ({"spelling": Spelling(case="keep")}, "differ in spelling: ", ("spelling",)),

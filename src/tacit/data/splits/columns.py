@@ -32,10 +32,11 @@ class ColumnSplit(Registered, family="column_splits", home="tacit.data.splits.co
 
 @dataclass(frozen=True)
 class Columns(ColumnSplit, name="columns"):
-    """Divides the columns among parties; every column has one holder.
+    """Divides the columns among parties; each column belongs to one party.
 
-    `parties: 2` cuts them into even runs, `parties: [[0, 1], [2, 3]]` names them. A share `overlap`
-    of the people is known to all parties; each of the others to one party alone.
+    `parties: 2` cuts them, in their order, into parts of about equal size; `parties: [[0, 1],
+    [2, 3]]` names them. A share `overlap` of the people is known to all parties; everybody else is
+    known to one party only.
 
     >>> holdings = Columns(2, overlap=0.5)(8, 3, np.random.default_rng(0))
     >>> [(len(holding.rows), holding.columns.tolist()) for holding in holdings]

@@ -16,7 +16,7 @@ from tacit.data.splits.split import Index, Split
 
 @dataclass(frozen=True)
 class FeatureNoise(Split, name="feature_noise"):
-    """An IID split whose party i = 1..N gets Gaussian noise N(0, sigma i/N) on its features.
+    """An IID split; client i = 1..N gets Gaussian noise N(0, sigma i/N) on its features.
 
     sigma i/N is the standard deviation, as in NIID-Bench's code; `unit: variance` takes it as the
     variance, as in its paper.

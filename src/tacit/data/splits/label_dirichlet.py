@@ -15,7 +15,7 @@ from tacit.data.splits.split import Dealt, Index, Split, deal, draw_until
 @dataclass(frozen=True)
 class LabelDirichlet(Split, name="label_dirichlet"):
     """Each class is divided among the clients in proportions drawn from Dir(beta);
-    a small beta is a strong skew.
+    a small beta gives a strong skew.
 
     `balance` gives no more to a client that already has its even share of all samples, as
     NIID-Bench's code does.

@@ -1,4 +1,4 @@
-"""Overlapping shards, for reproducing a study that drew them; no partition of the data."""
+"""Overlapping shards, for reproducing a study that drew them; not a partition of the data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class ThesisDirichlet(Split, name="thesis_dirichlet"):
     set.
 
     So shards overlap and leave samples out: with `share` 0.1, three clients hold 30 % of the set at
-    most. For reproduction only; `label_dirichlet` is the partition that the literature means.
+    most. It reproduces the code of "Privacy Preserving Machine Learning" (J. Sempere Hernández,
+    2024); for everything else use `label_dirichlet`, the partition that the literature means.
     """
 
     beta: float = 0.5

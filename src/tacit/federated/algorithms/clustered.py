@@ -25,9 +25,9 @@ class Clustered(Algorithm, name="clustered"):
     (Briggs, Fan, Andras, 2020).
 
     FedAvg for `after` rounds, then the clients are grouped into `clusters` by the cosine similarity
-    of their updates (average linkage), and FedAvg goes on within each. A client that was absent
-    then joins the most similar group with its first reply. The global model is the mean over
-    clients of their cluster's.
+    of their updates (average linkage), and FedAvg continues within each. A client that was absent
+    then joins the most similar group with its first reply. The global model is the mean of the
+    models that clients get from their clusters.
     """
 
     clusters: int = 2
@@ -39,7 +39,7 @@ class Clustered(Algorithm, name="clustered"):
     def __post_init__(self) -> None:
         if self.clusters < 1 or self.after < 0:
             raise StudyError(
-                "clustered: expected clusters from 1 and after from 0,"
+                "clustered: expected clusters of 1 or more and after of 0 or more,"
                 f" got {self.clusters} and {self.after}"
             )
 

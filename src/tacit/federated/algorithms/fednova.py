@@ -24,7 +24,7 @@ from tacit.training.trainer import Work
 
 @dataclass(frozen=True)
 class FedNova(Algorithm, name="fednova"):
-    """Averages updates per unit of local work, so that clients who do more steps do not count more
+    """Averages updates per unit of local work, so that clients do not count more for more steps
     (Wang et al., 2020).
 
     Client k:  dx_k = w_k - x, and a_k = |a_k|_1, the sum of the weights of its gradients in
@@ -37,8 +37,8 @@ class FedNova(Algorithm, name="fednova"):
                No further learning rate.
 
     `normalise: steps` or `epochs` divides by tau, or by the epochs asked for, whatever the
-    optimiser does. `tau_eff: steps` is sum_k p_k tau_k, as the authors' code has it where mu > 0;
-    equal tau then is not FedAvg.
+    optimiser does. `tau_eff: steps` is sum_k p_k tau_k, as in the authors' code if mu > 0;
+    it then differs from FedAvg even if all tau are equal.
     """
 
     mu: float = 0.0
@@ -79,8 +79,8 @@ class FedNova(Algorithm, name="fednova"):
             )
         if self.mu and not isinstance(optimiser, SGD):
             raise StudyError(
-                f"fednova knows the weights of {optimiser.name}'s gradients without a proximal term"
-                " only; use optimiser: sgd, mu: 0, or normalise: steps"
+                f"fednova knows the weights of {optimiser.name}'s gradients only without a proximal"
+                " term; use optimiser: sgd, mu: 0, or normalise: steps"
             )
 
     def caution(self, split: Split) -> str | None:
@@ -88,8 +88,8 @@ class FedNova(Algorithm, name="fednova"):
             return None
         return (
             f"fednova under {split.name} amplifies small clients: one with tau steps counts"
-            " tau_eff / tau as much as in FedAvg, which may diverge; the same batch count for all"
-            " (full batches) avoids it"
+            " tau_eff / tau times as much as in FedAvg, so training may diverge; to avoid it, give"
+            " all clients the same number of batches, such as one full batch"
         )
 
 

@@ -24,7 +24,7 @@ from tacit.training.trainer import Work
 
 @dataclass(frozen=True)
 class FedPlus(Algorithm, name="fedplus"):
-    """Every client keeps a model of its own, drawn to a central one that outliers cannot drag away
+    """Every client keeps its own model, pulled towards a central one that outliers cannot move far
     (Yu et al., 2020).
 
     All minimise the mean of f_k(w_k) + alpha/2 |w_k - z_k|^2 + mu phi(z_k - x) over w, z and x;
@@ -66,7 +66,7 @@ class FedPlus(Algorithm, name="fedplus"):
                 f" got {self.lam} and {self.theta}"
             )
         if self.weights != "uniform":
-            raise StudyError("fedplus counts all clients' models the same; use weights: uniform")
+            raise StudyError("fedplus gives all clients the same weight; use weights: uniform")
 
     def server_init(self, x: Tensor, population: int) -> Server:
         return {"x": x, "models": x.repeat(population, 1)}  # (N, P)

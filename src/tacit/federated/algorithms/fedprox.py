@@ -41,11 +41,11 @@ class FedProx(Algorithm, name="fedprox"):
 
 @dataclass(frozen=True)
 class AdaptiveFedProx(FedProx, name="fedprox_adaptive"):
-    """FedProx whose mu follows the loss: down after `after` falls in a row, up when it rises
-    (Li et al., 2020).
+    """FedProx with an adaptive mu: lower after `after` falls of the loss in a row, higher after a
+    rise (Li et al., 2020).
 
-    It moves by `step`, never below zero. The loss is the clients' mean over the round's local work.
-    Section 5.3.2.
+    mu changes by `step`, and stays at zero or above. The loss is the clients' mean over the round's
+    local work. Section 5.3.2.
     """
 
     mu: float = 1.0

@@ -83,6 +83,6 @@ class Scaffold(Algorithm, name="scaffold"):
     def check(self, optimiser: Optimiser) -> None:
         if self.option == "II" and not isinstance(optimiser, SGD):
             raise StudyError(
-                "scaffold's option II reads the mean gradient off the update, which"
+                "scaffold's option II computes the mean gradient from the update, which"
                 f" {optimiser.name} rescales; use optimiser: sgd, or option: I"
             )

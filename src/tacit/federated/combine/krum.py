@@ -23,7 +23,7 @@ class Krum(Selecting, name="krum"):
     (Blanchard et al., 2017).
 
     s_i = sum of |x_i - x_j|^2 over the n - f - 2 nearest j != i
-    The row of least s is returned, the lowest index on ties.
+    The row with the lowest s is returned; of equal ones, the first.
     """
 
     f: int = 1
@@ -43,7 +43,7 @@ class Krum(Selecting, name="krum"):
         if replies < self.quorum:
             raise StudyError(
                 f"{self.name} withstands f liars among n > 2f + 2 replies: with f={self.f} it needs"
-                f" {self.quorum}, and a round of this study has {replies}; lower f, or have more"
+                f" {self.quorum}, and a round of this study has {replies}; lower f, or use more"
                 " clients"
             )
 
@@ -53,7 +53,7 @@ class Krum(Selecting, name="krum"):
 
 @dataclass(frozen=True)
 class MultiKrum(Krum, name="multi_krum"):
-    """The mean of the `m` rows with the least Krum scores, n - f - 2 of n unless given
+    """The mean of the `m` rows with the lowest Krum scores, by default n - f - 2 of n
     (Blanchard et al., 2017)."""
 
     m: int | None = None
@@ -69,7 +69,8 @@ class MultiKrum(Krum, name="multi_krum"):
         honest = replies - self.f
         if self.m is not None and self.m > honest:
             raise StudyError(
-                f"multi_krum.m: {self.m} of {replies} hold liars; use m up to n - f = {honest}"
+                f"multi_krum.m: with m={self.m} of n={replies} replies, liars would be among them;"
+                f" use m up to n - f = {honest}"
             )
 
     def choose(self, dx: Tensor, cohort: Replies) -> Tensor:

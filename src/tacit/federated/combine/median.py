@@ -59,7 +59,7 @@ class TrimmedMean(Combiner, name="trimmed_mean"):
         if not self.beta or self.trimmed(replies):
             return None
         return (
-            f"trimmed_mean drops floor(beta n) replies a side, which of {replies} is none;"
+            f"trimmed_mean drops floor(beta n) replies on each side, which is none of {replies};"
             " use a larger beta"
         )
 

@@ -75,7 +75,8 @@ class Zeno(Selecting, name="zeno"):
         """
         if cohort.server_loss is None:
             raise StudyError(
-                "zeno judges updates on the server's own data; set server_samples: 100, say"
+                "zeno judges updates on the server's own data;"
+                " set server_samples, such as server_samples: 100"
             )
         no_update = torch.zeros_like(dx[:1])
         before = cohort.server_loss(no_update, self.batch_size)[:, 0].double()

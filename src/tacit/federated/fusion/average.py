@@ -16,8 +16,8 @@ from tacit.federated.fusion.matching import Floats
 
 @dataclass(frozen=True)
 class Average(Fusion, name="average"):
-    """Neuron by neuron, in whatever order they stand; clients count by their samples, where these
-    are known."""
+    """Averages networks neuron by neuron, in the order in which they stand; clients are weighted by
+    their samples, if these are known."""
 
     one_width: ClassVar[bool] = True
 

@@ -106,7 +106,7 @@ def check_neurons(module: nn.Module, shape: Sequence[int], name: str = "the mode
         unchanged = False
     if not unchanged:
         raise DataError(
-            f"{name} is more than dense layers one after another: with its neurons doubled and"
+            f"{name} is not just dense layers one after another: with its neurons doubled and"
             " shuffled it no longer computes the same; skip connections, shared weights and layers"
             " across neurons cannot be matched"
         )
@@ -136,10 +136,10 @@ def _check_names(name: str, arrays: Mapping[str, Any], weights: Mapping[str, Any
     strange += [key for key in weight_names if arrays[key].ndim != 2]
     if strange:
         raise DataError(
-            f"{name}: neurons are matched in dense layers alone, and {strange[0]} belongs to none"
+            f"{name}: neurons are matched only in dense layers, and {strange[0]} belongs to none"
         )
     if len(weights) < 2:
-        raise DataError(f"{name}: expected a hidden layer at least, whose neurons can be matched")
+        raise DataError(f"{name}: expected at least one hidden layer, whose neurons can be matched")
 
 
 def _check_numbers(name: str, weights: Mapping[str, Any], biases: Mapping[str, Any]) -> None:
@@ -149,7 +149,7 @@ def _check_numbers(name: str, weights: Mapping[str, Any], biases: Mapping[str, A
             raise DataError(f"{name}: expected {len(weight)} numbers in {layer}bias")
     arrays = [*weights.values(), *biases.values()]
     if not all(np.isfinite(array).all() for array in arrays):
-        raise DataError(f"{name}: some of its weights are no finite numbers")
+        raise DataError(f"{name}: some of its weights are not finite numbers")
     if not _fit(list(weights.values())):
         raise DataError(
             f"{name}: its layers do not fit one after another as they stand: {_shapes(weights)}"

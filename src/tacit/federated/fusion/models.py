@@ -96,7 +96,7 @@ def _fuse_networks(
     fusion = Fusion.build("pfnm" if method is None else method)
     if counts is not None and not fusion.uses_counts:
         advice = "leave them out, or see class_weights"
-        raise StudyError(f"{fusion.name}, as it is set, makes nothing of counts; {advice}")
+        raise StudyError(f"{fusion.name} with these settings does not use counts; {advice}")
     fused = fusion.fuse(networks, draw, counts=_check_counts(counts, networks))
     if isinstance(models[0], nn.Module):
         fused_model: Any = fused.network.module(models[0])
@@ -156,7 +156,7 @@ def _check_counts(counts: Any, networks: Sequence[Dense]) -> Floats | None:
     is_sound = matrix.shape == (rows, classes) and np.isfinite(matrix).all() and (matrix >= 0).all()
     if not is_sound:
         raise DataError(
-            f"counts: expected {rows} rows, a model each, of {classes} numbers of samples, a class"
-            " each"
+            f"counts: expected the numbers of samples, {rows} rows (one per model) of {classes}"
+            " (one per class)"
         )
     return matrix

@@ -35,11 +35,12 @@ class Pfnm(Fusion, name="pfnm"):
     (Yurochkin, 2019).
 
     A local neuron is its global one plus noise of `variance`; global neurons have mean 0 and
-    `prior_variance`; `gamma` is how readily new ones are made. `class_weights`: of a class's
-    outgoing weights, clients count by their samples of it. `shrink`: weights are drawn to 0, by
-    n / (n + variance / prior_variance) for a neuron that n clients share, instead of being plain
-    means; by default unless there is one output, whose numbers it would shift. `reference` follows
-    the authors' code where it departs from the paper.
+    `prior_variance`; a larger `gamma` gives more of them. With `class_weights`, a client's weights
+    into the output of a class count by the client's share of the samples of that class. With
+    `shrink`, weights are pulled towards 0, by n / (n + variance / prior_variance) for a neuron that
+    n clients share, instead of being plain means. This is the default, except for networks with one
+    output, whose value it would change. `reference` follows the authors' code where it departs from
+    the paper.
     """
 
     variance: float = 0.1

@@ -35,13 +35,13 @@ Hyper = tuple[Floats, Floats, Floats]
 
 @dataclass(frozen=True)
 class Spahm(Fusion, name="spahm"):
-    """As pfnm, but averaged over what the global neurons may be, with variances that it estimates
+    """Like pfnm, but with the unknown global neurons integrated out and the variances estimated
     (Yurochkin, 2019).
 
-    It matches any bags of vectors, such as the means of mixtures. `variance` and `prior_variance`
+    It matches any sets of vectors, such as the means of mixtures. `variance` and `prior_variance`
     are where the estimates start, for every dimension; by default they follow from the vectors.
-    `gamma` is how readily new global ones are made. `estimate: false` keeps the variances as they
-    are given.
+    A larger `gamma` gives more global neurons. `estimate: false` keeps the variances as they are
+    given.
     """
 
     variance: float | None = None

@@ -83,13 +83,13 @@ class Nobody(Attackers, name="none"):
         if self.count:
             raise StudyError(
                 f"attackers: none has no attackers, got count {self.count}; name a kind of attack,"
-                " such as attackers.kind=sign_flip"
+                f" such as {{kind: sign_flip, count: {self.count}}}"
             )
 
 
 @dataclass(frozen=True)
 class SignFlip(Attackers, name="sign_flip"):
-    """The opposite of its update, `scale` times as long."""
+    """Sends the opposite of its update, `scale` times as large."""
 
     scale: float = 1.0
 
@@ -99,7 +99,7 @@ class SignFlip(Attackers, name="sign_flip"):
 
 @dataclass(frozen=True)
 class Gaussian(Attackers, name="gaussian"):
-    """Noise of standard deviation `sigma` in place of its update
+    """Sends noise of standard deviation `sigma` instead of its update
     (Blanchard et al., 2017, section 5)."""
 
     sigma: float = 1.0
@@ -111,7 +111,7 @@ class Gaussian(Attackers, name="gaussian"):
 
 @dataclass(frozen=True)
 class Scale(Attackers, name="scale"):
-    """Its update, `factor` times as long."""
+    """Sends its update, `factor` times as large."""
 
     factor: float = 10.0
 
@@ -121,10 +121,10 @@ class Scale(Attackers, name="scale"):
 
 @dataclass(frozen=True)
 class Alie(Attackers, name="alie"):
-    """A little is enough: just within the honest updates' spread, mean - z deviation
+    """ "A little is enough": sends the honest mean minus z deviations, within the honest spread
     (Baruch, Baruch, Goldberg, 2019).
 
-    z is the largest for which enough honest clients lie further out to hide behind, unless given.
+    By default, z is the largest with which enough honest clients are further from the mean.
     """
 
     z: float | None = None
@@ -147,7 +147,7 @@ def largest_z(liars: int, honest: int) -> float:
 
 @dataclass(frozen=True)
 class Ipm(Attackers, name="ipm"):
-    """Inner product manipulation: -epsilon times the honest mean, to turn the average round
+    """Inner product manipulation: sends -epsilon times the honest mean, to reverse the average
     (Xie et al., 2020)."""
 
     epsilon: float = 0.5
@@ -160,7 +160,7 @@ class Ipm(Attackers, name="ipm"):
 
 @dataclass(frozen=True)
 class LabelFlip(Attackers, name="label_flip"):
-    """It trains with every label c turned into classes - 1 - c."""
+    """Trains with every label c changed to classes - 1 - c."""
 
     poisons: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
@@ -173,12 +173,12 @@ class LabelFlip(Attackers, name="label_flip"):
 
 @dataclass(frozen=True)
 class Backdoor(Attackers, name="backdoor"):
-    """Teaches the model to answer `target` where it sees a trigger: `size` pixels square, or the
-    last `size` columns.
+    """Teaches the model to answer `target` where it sees a trigger: a square of `size` x `size`
+    pixels, or the last `size` columns.
 
-    The trigger sets them to `value`. A `share` of its samples gets the trigger and the label, and
-    its update is sent `boost` times as long (Bagdasaryan et al., 2020). Success is the share of
-    triggered test samples of other classes that are taken for the target.
+    The trigger sets them to `value`. A `share` of the attacker's samples gets the trigger and the
+    label, and its update is sent `boost` times as large (Bagdasaryan et al., 2020). Success is the
+    share of triggered test samples of other classes that are taken for the target.
     """
 
     target: int = 0

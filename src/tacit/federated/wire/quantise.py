@@ -22,7 +22,7 @@ from tacit.federated.wire.stage import Load, Stage, rows_of
 
 @dataclass(frozen=True)
 class Quantise(Stage, name="quantise"):
-    """Rounds every number at random to one of 2^bits - 1 levels, right on average
+    """Rounds every number at random to one of 2^bits - 1 levels, without bias
     (Alistarh et al., 2017).
 
     Within a bucket of numbers, levels are even steps of max|x| / (2^(bits-1) - 1); zero stays zero.

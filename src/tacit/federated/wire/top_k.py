@@ -19,7 +19,7 @@ from tacit.federated.wire.stage import Load, Stage, rows_of
 
 @dataclass(frozen=True)
 class TopK(Stage, name="top_k"):
-    """Sends the share of the numbers that is largest in size, and remembers the rest
+    """Sends only a `share` of the numbers, those largest in size, and remembers the rest
     (Stich et al., 2018).
 
     v = x + memory;  sent: the k largest |v|, each with its position;  memory <- v - sent

@@ -30,14 +30,14 @@ class FusionRun(Run, kind="fusion"):
 
     fusion: Fusion = setting(
         None,
-        "clients train alone, then their networks are matched: tacit list fusions",
+        "clients train alone, then their networks are matched; see tacit list fusions",
         after="algorithm",
     )
     widths: tuple[int, ...] | None = setting(
         None,
-        "with a fusion: every client's width, as [50, 80]; null: the model's",
-        elsewhere="widths: only a fusion can make one of networks of different widths;"
-        " set fusion: pfnm, say",
+        "with a fusion: the hidden width of each client's network, as [50, 80]; null: the model's",
+        elsewhere="widths: only a fusion can combine networks of different widths;"
+        " set a fusion, such as fusion: pfnm",
     )
     method_setting: ClassVar[str] = "fusion"
     replaces: ClassVar[frozenset[str]] = frozenset({"algorithm"})
@@ -96,8 +96,8 @@ class FusionRun(Run, kind="fusion"):
             return []
         names = dict.fromkeys(run.client_algorithm.name for run in mixed)
         return [
-            f"{', '.join(names)} averages networks that start from weights of their own, which"
-            " breaks them; with initial: same it would do better"
+            f"{', '.join(names)} averages networks that start from different weights, which"
+            " makes them useless; use initial: same"
         ]
 
     @property

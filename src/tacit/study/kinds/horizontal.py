@@ -37,24 +37,26 @@ class HorizontalRun(Run, kind="horizontal"):
     """Rounds of local training and aggregation."""
 
     algorithm: Algorithm = setting(
-        "fedavg", "tacit list algorithms, such as {name: fedprox, mu: 0.1}", after="clients"
+        "fedavg",
+        "the method, such as {name: fedprox, mu: 0.1}; see tacit list algorithms",
+        after="clients",
     )
     combiner: Combiner = setting(
-        "mean", "how the server makes one row of many: tacit list combiners"
+        "mean", "how the server makes one update out of many; see tacit list combiners"
     )
-    selection: Selection = setting("all", "who takes part in a round: tacit list selections")
+    selection: Selection = setting("all", "who takes part in a round; see tacit list selections")
     behaviour: Behaviour = setting(
-        "steady", "how much of its work a client gets done: tacit list behaviours"
+        "steady", "how much of its work a client does; see tacit list behaviours"
     )
-    dropout: float = setting(0.0, "the probability that a client's reply is lost, each round")
+    dropout: float = setting(0.0, "the probability that a client's reply is lost, in each round")
     missing: Literal["left_out", "zero"] = setting(
-        "left_out", "whether a lost reply counts as one that changes nothing"
+        "left_out", "a lost reply: left_out, or zero to count it as one that changes nothing"
     )
     attackers: Attackers = setting(
-        "none", "clients that lie, such as {count: 2, kind: sign_flip}: tacit list attackers"
+        "none", "clients that lie, such as {count: 2, kind: sign_flip}; see tacit list attackers"
     )
     wire: tuple[Stage, ...] = setting(
-        (), "what messages go through, such as [top_k, quantise]: tacit list stages"
+        (), "stages that messages go through, such as [top_k, quantise]; see tacit list stages"
     )
     radius: float | None = setting(
         None, "keep the global parameters in a ball of this radius around zero", after="batch_size"
@@ -122,8 +124,8 @@ class HorizontalRun(Run, kind="horizontal"):
         by_samples = ", ".join(dict.fromkeys(names["samples"]))
         uniform = ", ".join(dict.fromkeys(names["uniform"]))
         return [
-            f"clients count by their samples in {by_samples}, and all the same in {uniform}, as in"
-            " their papers; set weights to compare like with like"
+            f"{by_samples} weights clients by their samples, and {uniform} weights all the same, as"
+            " in their papers; set weights for a fair comparison"
         ]
 
     @property
@@ -161,8 +163,8 @@ class HorizontalRun(Run, kind="horizontal"):
             return None
         attackers = "attackers" if liars > 1 else "attacker"
         return (
-            f"{self.combiner.name} as set here withstands {withstood} of {replies} replies that"
-            f" lie, and the study has {liars} {attackers}"
+            f"{self.combiner.name} with these settings withstands {withstood} of {replies} replies"
+            f" from attackers, and the study has {liars} {attackers}"
         )
 
     def _quorum_caution(self, replies: int) -> str | None:
@@ -202,60 +204,59 @@ class HorizontalRun(Run, kind="horizontal"):
         if not self.sums:
             return
         name = self.wire[-1].name
-        reason = f"and behind {name} the server sees their sum only"
+        reason = f"and with {name} the server sees only their sum"
         for stage in self.wire[:-1]:
             if not stage.reads_sums:
                 raise StudyError(
                     f"wire: {stage.name} reads messages one by one, {reason}; leave out"
-                    f" {stage.name}, or declare reads_sums if it makes the same of a sum"
+                    f" {stage.name}, or declare reads_sums if it can also read a sum"
                 )
         if self.algorithm.needs_rows:
             raise StudyError(
-                f"{self.algorithm.name} looks at single clients' messages, {reason}; use fedavg,"
-                " say"
+                f"{self.algorithm.name} looks at each client's message, {reason}; use another"
+                " algorithm, such as fedavg"
             )
         if not self.combiner.is_mean:
             raise StudyError(
-                f"{self.combiner.name} works on single clients' messages, {reason}; use combiner:"
-                " mean"
+                f"{self.combiner.name} works on each client's message, {reason}; use combiner: mean"
             )
         if self.distillation:
-            raise StudyError(f"distillation asks single clients' models, {reason}; leave it out")
+            raise StudyError(f"distillation needs each client's model, {reason}; leave it out")
         if self.attackers.sees_others:
             raise StudyError(
-                f"{self.attackers.name} builds its lie from what the honest send, which nobody"
-                f" sees behind {name}; use another attack"
+                f"{self.attackers.name} needs the messages of honest clients, which nobody sees"
+                f" with {name}; use another attack"
             )
         if self.missing == "zero":
             raise StudyError(
-                "missing: zero needs the size of a client that did not reply, and behind"
-                f" {name} the server knows no single client's; use missing: left_out"
+                "missing: zero needs the number of samples of a client that did not reply, which"
+                f" the server does not know with {name}; use missing: left_out"
             )
 
     def _check_sampling(self) -> None:
         if self.algorithm.local_work and self.sampling.free:
             raise StudyError(
-                f"{self.algorithm.name} fixes its local work, and sampling: {self.sampling.name}"
-                " draws as it likes; use sampling: epochs, or another algorithm"
+                f"{self.algorithm.name} prescribes the local work, and so does sampling:"
+                f" {self.sampling.name}; use sampling: epochs, or another algorithm"
             )
 
     def _check_server_data(self) -> None:
         if self.combiner.needs_server_data and not self.server_samples:
             raise StudyError(
                 f"{self.combiner.name} judges updates on the server's own data;"
-                " set server_samples: 100, say"
+                " set server_samples, such as server_samples: 100"
             )
         if self.combiner.needs_server_data and not self.algorithm.whole_updates:
             raise StudyError(
-                f"{self.combiner.name} tries every update on the server's data, and"
-                f" {self.algorithm.name} sends a part of it, per step;"
+                f"{self.combiner.name} tries every update on the server's data, but"
+                f" {self.algorithm.name} sends an update divided by its steps;"
                 " use another combiner or algorithm"
             )
         for name in ("pretraining", "distillation"):
             if getattr(self, name) and self.public is None and not self.server_samples:
                 raise StudyError(
                     f"{name} needs data to learn from: name a public table, or set"
-                    " server_samples: 100, say"
+                    " server_samples, such as server_samples: 100"
                 )
 
     def _check_distillation(self) -> None:
@@ -264,17 +265,18 @@ class HorizontalRun(Run, kind="horizontal"):
         name = self.algorithm.name
         if not self.algorithm.combines:
             raise StudyError(
-                f"distillation is for one global model, which {name} is not; use fedavg, say"
+                f"distillation needs one global model, which {name} does not have;"
+                " use another algorithm, such as fedavg"
             )
         if not self.algorithm.whole_updates:
             raise StudyError(
-                f"distillation asks the clients' models, and what {name} sends is no model;"
-                " use fedavg, say"
+                f"distillation needs the clients' models, and what {name} sends is not a model;"
+                " use another algorithm, such as fedavg"
             )
         if not self.combiner.linear:
             raise StudyError(
-                f"distillation asks all clients' models, past {self.combiner.name}, so a liar"
-                " would be heard after all; use combiner: mean, or no distillation"
+                f"distillation uses all clients' models, without {self.combiner.name}, so attackers"
+                " would still have influence; use combiner: mean, or no distillation"
             )
 
     def _check_single_messages(self) -> None:
@@ -290,19 +292,19 @@ class HorizontalRun(Run, kind="horizontal"):
         if self.missing == "zero":
             raise StudyError(f"{name} keeps a missing client's last model; leave out missing: zero")
         if self.radius is not None:
-            raise StudyError(f"{name} has more models than the global one; leave out radius")
+            raise StudyError(f"{name} has other models beside the global one; leave out radius")
 
     def _check_start(self) -> None:
         if self.initial == "same":
             return
         if self.algorithm.starts_at_x:
             raise StudyError(
-                f"{self.algorithm.name} reads gradients off w - x, so clients must start at x;"
+                f"{self.algorithm.name} computes gradients from w - x, so clients must start at x;"
                 " leave out initial: different"
             )
         if self.pretraining:
             raise StudyError(
-                "pretraining has no effect where clients start from weights of their own;"
+                "pretraining has no effect if clients start from different weights;"
                 " use initial: same"
             )
 
@@ -330,14 +332,14 @@ class HorizontalRun(Run, kind="horizontal"):
             )
         if not self.algorithm.combines:
             raise StudyError(
-                f"{self.algorithm.name} gives clients models of their own, and this one's buffers"
-                " (BatchNorm's statistics) are kept in common; use GroupNorm or another model"
+                f"{self.algorithm.name} gives each client its own model, but this model's buffers"
+                " (BatchNorm's statistics) are shared by all; use GroupNorm or another model"
             )
         for name, value in buffers.items():
             if self.sums and not value.is_floating_point():
                 raise StudyError(
-                    f"{self.wire[-1].name} adds numbers up, and the model's buffer {name} counts"
-                    " in whole ones, whose sum says nothing; use GroupNorm or another model"
+                    f"{self.wire[-1].name} adds numbers up, and the model's buffer {name} is a"
+                    " counter, whose sum means nothing; use GroupNorm or another model"
                 )
 
     def _check_server_batches(self) -> None:
@@ -345,5 +347,5 @@ class HorizontalRun(Run, kind="horizontal"):
         if leaves_one_over(self.server_samples, size):
             raise StudyError(
                 f"BatchNorm needs two samples in a batch; {self.server_samples} server_samples"
-                " leave one over"
+                " leave one for the last batch"
             )

@@ -20,7 +20,7 @@ class ReferenceRun(HorizontalRun, kind="reference", engine="horizontal"):
     """One client that averages with nobody. The horizontal engine plays it together with others."""
 
     centralised: bool = setting(
-        False, "also train on all data at one place, for reference", after="seed", asks=True
+        False, "also train on all data in one place, for reference", after="seed", asks=True
     )
     is_reference: ClassVar[bool] = True
     label: ClassVar[Mapping[str, str]] = {"algorithm": REFERENCE, "split": ALL_DATA}

@@ -91,7 +91,7 @@ def crypto_mb() -> CryptoMb:
         ) from None
     if not library.works:
         raise StudyError(
-            "x25519 needs a processor with AVX-512 IFMA, which this is not; take ristretto255",
+            "x25519 needs a processor with AVX-512 IFMA, which this one lacks; use ristretto255",
             parameters=("group",),
         )
     return library

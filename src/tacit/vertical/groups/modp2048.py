@@ -35,11 +35,11 @@ class Modp2048(Group, name="modp2048"):
 
     Hashes are `expand_message_xmd` with SHA-512 to 2176 bits, reduced and squared, so that all are
     residues. Keys have 256 bits: modulo a safe prime, an exponent of twice the 112 bits of security
-    is held to be as good as a long one (RFC 3526, section 8; NIST SP 800-56A revision 3, section
-    5.6.1.1.1; van Oorschot and Wiener 1996), which takes seven times as long. Whether an element is
-    a residue is told by its Jacobi symbol, at 3 % of the time of its power. Of gmpy2's powers, only
-    those of lists release the interpreter's lock, and their time depends on the key: where others
-    can measure it closely, take ristretto255.
+    is considered as good as a long one (RFC 3526, section 8; NIST SP 800-56A revision 3, section
+    5.6.1.1.1; van Oorschot and Wiener 1996), which takes seven times as long. The Jacobi symbol
+    tells whether an element is a residue, in 3 % of the time of its power. Powers are computed by
+    gmpy2's functions for lists, because only these release the interpreter's lock. Their time
+    depends on the key: if others can measure it closely, use ristretto255.
     """
 
     size: ClassVar[int] = 256

@@ -17,15 +17,16 @@ Q = 4611686018427385619  # P = 2 Q + 1
 
 @dataclass(frozen=True)
 class Thesis(Group, name="thesis"):
-    """A 63-bit prime and the low half of SHA-1, as a worked example has them: insecure, and for one
-    machine alone.
+    """A 63-bit prime and the last 8 bytes of SHA-1, for a worked example: insecure, and only for
+    one machine.
 
-    It reproduces published numbers, and shows what a group for this purpose must not be. Logarithms
-    modulo a prime of 63 bits are found in seconds. Hashes are not squared: those of the example are
-    all non-residues, and an odd key leaves a residue one and a non-residue one, so an encryption
-    tells one bit of what it hides. An even key takes x and P - x to the same power, so two
-    identifiers can become one. Hashes have 64 bits and are not reduced, so x and x + P collide as
-    well. The tag is ignored: all who use it share one hash.
+    It reproduces the numbers of "Privacy Preserving Machine Learning" (J. Sempere Hernández, 2024),
+    and shows what a group for this purpose must not be. Logarithms modulo a prime of 63 bits are
+    found in seconds. Hashes are not squared: those of the example are all non-residues. With an odd
+    key, a residue stays a residue and a non-residue stays a non-residue, so an encryption tells one
+    bit of what it hides. An even key takes x and P - x to the same power, so two identifiers can
+    become one. Hashes have 64 bits and are not reduced, so x and x + P collide too. The tag is
+    ignored: all who use it share one hash.
     """
 
     size: ClassVar[int] = 8

@@ -23,13 +23,14 @@ class X25519(Group, name="x25519"):
     """X25519 (RFC 7748) by Intel's crypto_mb: five times as fast as ristretto255, on processors
     with AVX-512 IFMA.
 
-    A hash is the first coordinate of RFC 9380's map Elligator 2, so it is on the curve: random
-    coordinates are on its twist as often as not, and so are their multiples, which would tell one
-    bit of each. One map reaches half of the points. That suffices here: each that it reaches has
-    four preimages, easily found, so whoever simulates the protocol can still choose a hash as a
-    known multiple of the generator, at two trials each, as of a random oracle. Keys are multiples
-    of 8, which clears the cofactor. Coordinates on the twist, larger than the field and of low
-    order are refused. Multiplications take constant time; hashes, by gmpy2, do not.
+    A hash is the first coordinate of RFC 9380's map Elligator 2, so it is on the curve. Half of all
+    random coordinates are on its twist, and so are their multiples, which would tell one bit of
+    each. One map reaches half of the points. That is enough here: each point that it reaches has
+    four preimages, which are easy to find, so a simulator of the protocol can still choose a hash
+    as a known multiple of the generator, with two trials each, as it can for a random oracle. Keys
+    are multiples of 8, which clears the cofactor. Coordinates that are on the twist, larger than
+    the field or of low order are refused. Multiplications take constant time; hashes, by gmpy2, do
+    not.
     """
 
     size: ClassVar[int] = POINT

@@ -46,18 +46,18 @@ WRONG: dict[str, tuple[Any, str]] = {
     ),
     "a batch norm": (
         nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2)),
-        "dense layers alone",
+        "only in dense layers",
     ),
     "a layer norm": (
         nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3), nn.Linear(3, 2)),
-        "dense layers alone",
+        "only in dense layers",
     ),
     "layers that do not fit": (
         nn.Sequential(nn.Linear(4, 3), nn.Linear(5, 2)),
         r"as they stand: .*1\.weight \(2, 5\)",
     ),
-    "no hidden layer": (nn.Sequential(nn.Linear(4, 3)), "expected a hidden layer"),
-    "nothing": (nn.Sequential(nn.ReLU()), "expected a hidden layer"),
+    "no hidden layer": (nn.Sequential(nn.Linear(4, 3)), "at least one hidden layer"),
+    "nothing": (nn.Sequential(nn.ReLU()), "at least one hidden layer"),
 }
 
 
@@ -75,7 +75,7 @@ def test_what_has_no_neurons_to_match_is_refused_in_a_line(kind: str) -> None:
 def test_weights_that_are_no_numbers_are_refused(value: float, place: str) -> None:
     state = an_mlp(4, 3, 2).state_dict()
     state[place].view(-1)[0] = value
-    with pytest.raises(DataError, match="no finite numbers"):
+    with pytest.raises(DataError, match="not finite numbers"):
         Dense.of(state)
 
 
@@ -266,5 +266,5 @@ def test_neurons_that_are_more_than_their_weights_are_refused() -> None:
     norm = nn.LayerNorm(6, elementwise_affine=False)
     fixed = nn.Sequential(nn.Linear(4, 6), norm, nn.Linear(6, 2))
     for module in (Skip(), across, fixed):
-        with pytest.raises(DataError, match="more than dense layers one after another"):
+        with pytest.raises(DataError, match="not just dense layers one after another"):
             check_neurons(module, (4,))

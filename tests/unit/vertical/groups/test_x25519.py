@@ -150,6 +150,6 @@ def test_a_processor_without_the_instructions_is_told_what_to_take(
 
     monkeypatch.setattr(loading, "_library", Library)
     with pytest.raises(
-        StudyError, match="processor with AVX-512 IFMA, which this is not; take ristretto255"
+        StudyError, match="processor with AVX-512 IFMA, which this one lacks; use ristretto255"
     ):
         GROUP.check()

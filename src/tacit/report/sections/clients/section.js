@@ -65,7 +65,7 @@ function legendItems(runs) {
   if (runs.some(({ attackers }) => attackers.length)) {
     items.push({ name: "× at its end: an attacker", style: "hidden" });
   }
-  if (!isMany) items.push({ name: "train, as it worked", style: "plain thin" });
+  if (!isMany) items.push({ name: "train, during the round", style: "plain thin" });
   const count = isMany ? ` (${largest} clients)` : "";
   items.push({ name: `local test, after the round${count}`, style: "plain" });
   return items;

@@ -65,8 +65,12 @@ def test_the_fairness_picture_is_of_the_last_cohort_and_says_so(crowd: tacit.Res
         scores = [rounds[0] for rounds in curve["last"]["test"]]
         assert scores == pytest.approx(cohort["test_accuracy"].tolist(), rel=1e-4)
     page = render(crowd)
-    assert "Of more than 100 clients these are the last round's alone" in " ".join(page.split())
-    assert any("are of the last round's" in text for text in overview(crowd)["cautions"])
+    assert "With more than 100 clients, only those of the last round are shown" in " ".join(
+        page.split()
+    )
+    assert any(
+        "are those of the last round's clients" in text for text in overview(crowd)["cautions"]
+    )
 
 
 def test_a_large_cohort_is_shown_in_part(
