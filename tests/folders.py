@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-EQUAL_BYTES = ("history.jsonl", "clients.csv", "splits.json", "runs.json", "study.yaml")
+EQUAL_BYTES = ("history.jsonl", "clients.csv", "splits.json", "outline.json", "study.yaml")
 TIMED = ("summary.csv", "rounds.csv")  # with columns for the seconds
 
 

@@ -20,7 +20,7 @@ def history_of(results: tacit.Results) -> list[Record]:
 
 def with_history(results: tacit.Results, folder: Path, records: Iterable[Record]) -> tacit.Results:
     """The same study in another folder, with these records as its history."""
-    for name in ("study.yaml", "runs.json", "splits.json"):
+    for name in ("study.yaml", "outline.json", "splits.json"):
         (folder / name).write_text((results.folder / name).read_text())
     lines = [json.dumps(record) + "\n" for record in records]
     (folder / "history.jsonl").write_text("".join(lines))

@@ -167,6 +167,13 @@ def test_a_section_of_the_report_imports_nothing_that_made_the_results() -> None
             assert all(module.startswith(folder) for module in sections), name
 
 
+def test_a_section_of_the_report_can_be_taken_away() -> None:
+    for name, path in MODULES.items():
+        if not name.startswith("tacit.report.sections."):
+            sections = {module for module in imports_of(path) if "report.sections." in module}
+            assert not sections, name
+
+
 def test_algorithms_know_no_single_split() -> None:
     for path in (SOURCE / "federated" / "algorithms").glob("*.py"):
         splits = {name for name in imports_of(path) if name.startswith("tacit.data.splits.")}

@@ -26,6 +26,7 @@ from tacit.records.environment import note_environment, read_environment
 from tacit.records.folder import new_folder as new_folder
 from tacit.records.recorder import Recorder
 from tacit.study.checks import cautions
+from tacit.study.outlines import outline_study
 from tacit.study.run import Run
 from tacit.study.run_names import encoding_files, label_runs, row_names, run_ids, table_columns
 from tacit.study.study import Study, describe
@@ -98,7 +99,7 @@ def _play(
     checkpoints = Checkpoints(folder, key)
     plan = _plan(named, placement, loaded, checkpoints.ended)
     _note_environment(folder, plan)
-    _write_labels(study, folder)
+    outline_study(study).write(folder)
     _write_encodings([run for _, run in named], loaded.datasets, folder)
     rounds = {id: run.rounds for id, run in named}
     recorder = Recorder(folder, rounds, checkpoints, on_event)
@@ -128,13 +129,6 @@ def _note_environment(folder: Path, plan: Plan) -> None:
         side_by_side=plan.beside,
         here=plan.on is None,
     )
-
-
-def _write_labels(study: Study, folder: Path) -> None:
-    """Writes what tells the runs apart, by their ids."""
-    labels = label_runs(study.runs())
-    by_id = dict(zip(run_ids(labels), labels, strict=True))
-    folders.write_text(folder / "runs.json", json.dumps(by_id, indent=1))
 
 
 def _write_encodings(runs: list[Run], datasets: dict[str, Dataset], folder: Path) -> None:

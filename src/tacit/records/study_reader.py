@@ -1,4 +1,4 @@
-"""Reads what a study has left in its folder: its runs, their history and who held what."""
+"""Reads what a study has left in its folder: its outline, its history and who held what."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from tacit.core.errors import DataError, StudyError
 from tacit.records.environment import read_environment
 from tacit.records.history import read_lines
+from tacit.records.outline import StudyOutline
 from tacit.records.portrait import Portrait
 
 
@@ -20,7 +21,7 @@ class StudyReader:
         if not (folder / "study.yaml").exists():
             raise StudyError(f"{folder} holds no study: there is no study.yaml in it")
         self.folder = folder
-        self.labels = self._read_labels()
+        self.outline = StudyOutline.read(folder)
 
     @cached_property
     def rounds(self) -> list[dict[str, Any]]:
@@ -28,7 +29,7 @@ class StudyReader:
         timings = {}
         for line in read_lines(self.folder / "timings.jsonl"):
             timings[line["run"], line["round"]] = line
-        order = {run: number for number, run in enumerate(self.labels)}
+        order = {run: number for number, run in enumerate(self.outline.runs)}
         records = []
         for line in read_lines(self.folder / "history.jsonl"):
             run = line["run"]
@@ -55,14 +56,3 @@ class StudyReader:
     def environment(self) -> list[dict[str, Any]]:
         """The versions and the machine of the study; several where it was resumed elsewhere."""
         return read_environment(self.folder)
-
-    def _read_labels(self) -> dict[str, dict[str, Any]]:
-        """The settings that vary, by the run's id."""
-        path = self.folder / "runs.json"
-        try:
-            labels: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            raise DataError(
-                f"{path} is missing or damaged; resume the study to repair it"
-            ) from None
-        return labels

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from tacit.study.run import Run
+from tacit.records.outline import StudyOutline
 from tacit.study.run_names import row_names
 
 BASELINES = {"alone": "local networks", "average": "naive average", "ensemble": "ensemble"}
@@ -16,15 +16,12 @@ BASELINES = {"alone": "local networks", "average": "naive average", "ensemble": 
 class NamedRuns(Protocol):
     """A study's runs by their ids, and how they are named."""
 
+    outline: StudyOutline
     labels: dict[str, dict[str, Any]]
 
     @property
     def score(self) -> str:
         """What models are judged by."""
-
-    @property
-    def runs(self) -> Mapping[str, Run]:
-        """The runs."""
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -66,7 +63,7 @@ def _line_order(results: NamedRuns, table: pd.DataFrame) -> pd.Series[int]:
     methods = list(dict.fromkeys(results.names.values()))
     ranks = []
     for run, baseline in zip(table["run"], table["baseline"], strict=True):
-        is_shared = bool(baseline) and results.runs[run].rounds == 1
+        is_shared = bool(baseline) and results.outline.runs[run].rounds == 1
         ranks.append(len(methods) if is_shared else methods.index(results.names[run]))
     return pd.Series(ranks)
 
@@ -76,11 +73,13 @@ def _titles(results: NamedRuns, title: str) -> dict[str, str]:
 
     After several rounds that includes the method that led there.
     """
-    with_fusion = [run for run in results.runs if results.runs[run].shared_work()]
+    with_fusion = [id for id, run in results.outline.runs.items() if run.shared_work]
     baseline_labels = []
     for run in with_fusion:
         label = results.labels[run]
-        name = title if results.runs[run].rounds == 1 else f"{label['algorithm']}: {title}"
+        name = title
+        if results.outline.runs[run].rounds > 1:
+            name = f"{label['algorithm']}: {title}"
         baseline_labels.append({**label, "algorithm": name})
     run_labels = list(results.labels.values())
     names = row_names([*run_labels, *baseline_labels])  # named together, so that they differ
@@ -89,6 +88,6 @@ def _titles(results: NamedRuns, title: str) -> dict[str, str]:
 
 def _networks(results: NamedRuns, run: str) -> str:
     """Tells which networks a run's clients have trained."""
-    settings = results.runs[run]
-    shared = settings.shared_work() if settings.rounds == 1 else None
+    outline = results.outline.runs[run]
+    shared = outline.shared_work if outline.rounds == 1 else None
     return shared or run

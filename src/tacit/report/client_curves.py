@@ -59,15 +59,15 @@ def _fit_into_page(results: StudyTables) -> ShownCurves:
     """All curves or, if these are too many, those of one seed; then those of the first clients."""
     by_run: dict[str, Records] = {}
     for record in results.records:
-        if not results.runs[record["run"]].is_reference:
+        if not results.outline.runs[record["run"]].is_reference:
             by_run.setdefault(record["run"], []).append(record)
     lines = [_count_lines(results, run, records) for run, records in by_run.items()]
     rounds = max(map(len, by_run.values()), default=0)
     shown = ShownCurves(by_run, max(lines, default=0), rounds, notes=[])
-    seeds = list(dict.fromkeys(results.runs[run].seed for run in by_run))
+    seeds = list(dict.fromkeys(results.outline.runs[run].seed for run in by_run))
     if shown.values > MOST_VALUES and len(seeds) > 1:
         for run in list(by_run):
-            if results.runs[run].seed != seeds[0]:
+            if results.outline.runs[run].seed != seeds[0]:
                 del by_run[run]
         shown.notes.append(f"seed {seeds[0]}")
     if shown.values > MOST_VALUES and shown.clients > MOST_CLIENTS:
@@ -142,7 +142,7 @@ def describe_run(results: StudyTables, run: str, records: Records) -> dict[str, 
         "run": run,
         "method": results.names[run],
         "split": results.column_of(run),
-        "seed": results.runs[run].seed,
+        "seed": results.outline.runs[run].seed,
         "round": [record["round"] for record in records],
     }
 

@@ -27,7 +27,7 @@ def chart_data(results: StudyTables) -> dict[str, Any]:
         "splits": results.column_names,
         "curves": global_curves(results),
         **client_curves(results),
-        "crowds": any(results.is_crowd(run) for run in results.runs),
+        "crowds": any(map(results.is_crowd, results.outline.runs)),
     }
 
 
@@ -46,7 +46,7 @@ def global_curves(results: StudyTables) -> list[dict[str, Any]]:
             "run": run,
             "method": results.names[str(run)],
             "split": results.column_of(str(run)),
-            "seed": results.runs[str(run)].seed,
+            "seed": results.outline.runs[str(run)].seed,
             "status": str(figures["status"].iloc[-1]),
             "round": figures["round"][shown].tolist(),
             "score": _numbers(figures[results.score][shown]),

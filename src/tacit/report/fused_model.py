@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 
 from tacit.federated.fusion.models import FusedModels, Method, fuse_models
+from tacit.report.matching_picture import draw_matching
 from tacit.report.pictures import Picture
-from tacit.report.sections.fusion.matching_picture import draw_matching
 
 
 @dataclass(frozen=True, repr=False)

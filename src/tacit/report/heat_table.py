@@ -163,7 +163,7 @@ def _unfinished_cells(results: StudyTables) -> dict[Cell, str]:
     """The cells that are not final yet, and how far their first run has come."""
     last = {record["run"]: record for record in results.records}
     cells: dict[Cell, str] = {}
-    for id, run in results.runs.items():
+    for id, run in results.outline.runs.items():
         record = last.get(id, {"round": 0, "status": "running"})
         if record["status"] == "running":
             cell = (results.names[id], results.column_of(id))

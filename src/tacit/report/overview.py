@@ -8,7 +8,6 @@ import pandas as pd
 
 from tacit.report.heat_table import reference_text
 from tacit.report.study_tables import StudyTables
-from tacit.study.question import ask, varied_and_same
 from tacit.study.tested_clients import ALL_TESTED
 
 FEW_TESTS = 10  # samples of a client's local test, of which a share says little
@@ -17,15 +16,14 @@ FEW_TESTS = 10  # samples of a client's local test, of which a share says little
 def overview(results: StudyTables) -> dict[str, Any]:
     """What the page's own template needs; sections may use it too."""
     summary = results.summary()
-    runs = results.study.runs()
-    varied, same = varied_and_same(runs)
+    outline = results.outline
     statuses = list(summary["status"]) if len(summary) else []
     return {
-        "name": results.study.name,
-        "question": ask(runs),
-        "varied": varied,
-        "same": same,
-        "runs": len(results.runs),
+        "name": outline.name,
+        "question": outline.question,
+        "varied": outline.varied,
+        "same": outline.same,
+        "runs": len(outline.runs),
         "done": sum(status != "running" for status in statuses),
         "diverged": "diverged" in statuses,
         "stopped": _stopped_runs(summary),
@@ -68,7 +66,7 @@ def _small_tests(results: StudyTables) -> list[str]:
 
 def _crowds(results: StudyTables) -> list[str]:
     """A word about clients that are tested only when they take part."""
-    if not any(results.is_crowd(run) for run in results.runs):
+    if not any(map(results.is_crowd, results.outline.runs)):
         return []
     return [
         f"with more than {ALL_TESTED} clients, a round tests and records only those that take part"

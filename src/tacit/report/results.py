@@ -55,7 +55,7 @@ class Results(StudyTables):
 
     def _repr_html_(self) -> str:
         """In a notebook: the question, the comparison, and where the report is."""
-        question = html.escape(self.study.question())
+        question = html.escape(self.outline.question)
         path = html.escape(str(self.report))
         table = ""
         if self.records:

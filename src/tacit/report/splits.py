@@ -17,7 +17,7 @@ from tacit.data.partition import add_noise
 from tacit.data.splits.columns import Columns
 from tacit.records.portrait import Portrait
 from tacit.report.pictures import Picture
-from tacit.report.sections.splits.pictures import draw_examples, draw_holdings, draw_portraits
+from tacit.report.split_pictures import draw_examples, draw_holdings, draw_portraits
 from tacit.study.divisions import Division
 from tacit.study.study import Study
 from tacit.study.study_data import load_data

@@ -13,17 +13,13 @@ import pandas as pd
 from tacit.core.errors import StudyError, suggest
 from tacit.core.files import replacing
 from tacit.data.encoding import Encoding
-from tacit.data.tables import Table
 from tacit.records.portrait import Portrait
 from tacit.records.study_reader import StudyReader
 from tacit.report.baselines import with_baselines
-from tacit.study.checks import cautions
 from tacit.study.kinds.reference import ALL_DATA, REFERENCE
 from tacit.study.run import Run
-from tacit.study.run_names import encoding_files, row_names, table_columns
+from tacit.study.run_names import row_names, table_columns
 from tacit.study.study import Study
-from tacit.study.tested_clients import is_crowd
-from tacit.study.texts import plain
 
 TITLES = {
     "accuracy": "Global test accuracy after the last round",
@@ -47,7 +43,9 @@ class StudyTables:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._files = StudyReader(self.folder)
-        self.labels = self._files.labels  # of each run, the settings that vary
+        self.outline = self._files.outline
+        # of each run, the settings that vary
+        self.labels = {id: run.label for id, run in self.outline.runs.items()}
 
     @property
     def report(self) -> Path:
@@ -56,12 +54,12 @@ class StudyTables:
 
     @cached_property
     def study(self) -> Study:
-        """The study, as it was run."""
+        """The study, as it was run; its own code has to be there."""
         return Study.from_file(self.folder / "study.yaml")
 
     @cached_property
     def runs(self) -> dict[str, Run]:
-        """The runs by id."""
+        """The settings of the runs by id; the study's own code has to be there."""
         return dict(zip(self.labels, self.study.runs(), strict=True))
 
     @property
@@ -98,18 +96,17 @@ class StudyTables:
     def encoding_of(self, run: str) -> Encoding | None:
         """How the table of this run became numbers."""
         self.check_run(run)
-        files = encoding_files(list(self.runs.values()))
-        table = str(plain(self.runs[run].dataset))
-        return self._load_encoding(files[table]) if table in files else None
+        file = self.outline.runs[run].encoding
+        return self._load_encoding(file) if file else None
 
     def client_names(self, run: str) -> tuple[str, ...]:
         """What this run's clients are called: by the table under `by_client`, else by number."""
-        settings = self.runs[run]
-        if settings.split.by == "owners":
+        outline = self.outline.runs[run]
+        if outline.by_owner:
             encoding = self.encoding_of(run)
             if encoding is not None:
                 return encoding.clients
-        return tuple(str(client) for client in range(settings.clients))
+        return tuple(str(client) for client in range(outline.clients))
 
     def check_run(self, run: str) -> None:
         """Refuses a run that the study does not have."""
@@ -118,14 +115,14 @@ class StudyTables:
 
     def is_crowd(self, run: str) -> bool:
         """Whether a round of this run tests and records only the clients that take part in it."""
-        return is_crowd(self.runs[run])
+        return self.outline.runs[run].is_crowd
 
     @property
     def cautions(self) -> list[str]:
         """What a reader should know: about settings, tables, and rounds with too few replies."""
         rounds = Counter(record["run"] for record in self.records)
         idle = Counter(record["run"] for record in self.records if not record.get("updated", True))
-        texts = cautions(list(self.runs.values())) + self._encoding_notes()
+        texts = self.outline.cautions + self._encoding_notes()
         for run, count in idle.items():
             texts.append(f"{run}: in {count} of {rounds[run]} rounds too few replied to change it")
         return texts
@@ -172,8 +169,8 @@ class StudyTables:
     def client_frame(self) -> pd.DataFrame:
         """A row per run, round and client."""
         client_names = {}
-        for run in self.labels:
-            if self.runs[run].split.by == "owners":
+        for run, outline in self.outline.runs.items():
+            if outline.by_owner:
                 client_names[run] = self.client_names(run)
         rows = []
         for record in self.records:
@@ -196,7 +193,7 @@ class StudyTables:
 
         Those of clients are, where some clients have models of their own.
         """
-        is_personal = any(run.is_personal for run in self.runs.values())
+        is_personal = any(run.is_personal for run in self.outline.runs.values())
         skipped = () if is_personal else PERSONAL
         columns = self._summary.columns
         return {
@@ -258,7 +255,7 @@ class StudyTables:
         """The run with the best last score, the centralised reference aside."""
         summary = self._summary
         sound = summary[summary["status"] != "diverged"]
-        federated = [run for run in sound["run"] if not self.runs[run].is_reference]
+        federated = [run for run in sound["run"] if not self.outline.runs[run].is_reference]
         if federated:
             sound = sound[sound["run"].isin(federated)]
         if sound.empty:
@@ -309,8 +306,8 @@ class StudyTables:
         seconds = [str(name) for name in rounds if str(name).endswith("seconds")]
         for name in ("bytes_up", "bytes_down", *seconds):
             summary[name] = by_run[name].sum(min_count=1)
-        is_reference = summary.index.map(lambda run: self.runs[str(run)].is_reference)
-        sends = (summary["bytes_up"] > 0) & ~is_reference.to_numpy(bool)
+        references = [id for id, run in self.outline.runs.items() if run.is_reference]
+        sends = (summary["bytes_up"] > 0) & ~summary.index.isin(references)
         megabytes = summary["bytes_up"] / 1e6
         summary[f"{score}_per_mb"] = summary[score] / megabytes.where(sends)
         return summary.reset_index()
@@ -326,17 +323,11 @@ class StudyTables:
 
     def _encoding_notes(self) -> list[str]:
         """What the encodings say of their tables."""
-        runs = list(self.runs.values())
-        paths = {}  # of the tables, by their settings
-        for run in runs:
-            if isinstance(run.dataset, Table):
-                paths[str(plain(run.dataset))] = run.dataset.path
         notes = []
-        for table, file in encoding_files(runs).items():
+        for file, table in self.outline.tables.items():
             encoding = self._load_encoding(file)
             if encoding is not None:
-                name = Path(paths[table]).name
-                notes += [f"{name}: {note}" for note in encoding.notes]
+                notes += [f"{table}: {note}" for note in encoding.notes]
         return list(dict.fromkeys(notes))
 
     def __repr__(self) -> str:

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from stored import history_of, with_history
 
 import tacit
-from tacit.core.errors import DataError
+from tacit.core.errors import DataError, StudyError
 from tacit.report.overview import overview
 from tacit.report.page import render
 from tacit.report.section import SECTIONS, Section, find_sections
 from tacit.report.thinning import choose_rounds
+
+OWN_CODE = """
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit.federated.algorithm import Algorithm
+
+
+@dataclass(frozen=True)
+class Mine(Algorithm):
+    '''FedAvg under another name.'''
+
+
+def make_data():
+    y = np.arange(60) % 2
+    return np.random.default_rng(0).normal(size=(60, 3)) + y[:, None], y
+"""
 
 
 def test_the_page_has_a_section_for_every_folder(results: tacit.Results) -> None:
@@ -110,3 +129,38 @@ def test_a_damaged_file_is_named_in_one_line(
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=f"{name} is damaged"):
         render(damaged)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"runs": {"a": {}}}'])
+def test_a_damaged_outline_is_named_in_one_line(
+    results: tacit.Results, tmp_path: Path, text: str
+) -> None:
+    with_history(results, tmp_path, [])
+    (tmp_path / "outline.json").write_text(text)
+    with pytest.raises(DataError, match=r"outline\.json is damaged; resume the study"):
+        tacit.Results(tmp_path)
+
+
+def test_a_study_that_was_never_run_has_no_results(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text("name: planned\n")
+    with pytest.raises(DataError, match="holds no results; run the study"):
+        tacit.Results(tmp_path)
+
+
+def test_a_report_needs_none_of_the_code_that_made_the_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "mine.py").write_text(OWN_CODE)
+    monkeypatch.syspath_prepend(here)
+    study = {"dataset": {"name": "function", "path": "mine:make_data"}, "algorithm": "mine:Mine"}
+    before = tacit.run({**study, "clients": 2, "rounds": 1}, here / "study")
+    page = render(before)
+    (here / "mine.py").unlink()
+    monkeypatch.delitem(sys.modules, "mine")
+    after = tacit.Results(here / "study")
+    assert after.write_report().exists()
+    assert render(after) == page
+    with pytest.raises(StudyError, match="mine"):
+        after.model(after.best())

@@ -16,7 +16,7 @@ class FairnessSection(Section):
     order = 50
 
     def contents(self, results: StudyTables) -> dict[str, Any]:
-        federated = [run for run in results.runs.values() if not run.is_reference]
+        federated = [run for run in results.outline.runs.values() if not run.is_reference]
         metrics: list[str] = []
         if any(run.clients > 1 for run in federated):
             metrics = [metric for metric in TITLES if metric in results.summary()]

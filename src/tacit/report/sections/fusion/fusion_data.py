@@ -9,8 +9,8 @@ from typing import Any
 
 from tacit.report.baselines import with_baselines
 from tacit.report.client_curves import describe_run
+from tacit.report.neuron_sharing import Sharing
 from tacit.report.pictures import client_title
-from tacit.report.sections.fusion.sharing import Sharing
 from tacit.report.study_tables import StudyTables
 from tacit.report.thinning import round_digits
 
@@ -41,7 +41,7 @@ def score_rows(results: StudyTables) -> list[dict[str, Any]]:
     ].itertuples(index=False):
         if run not in fusions:
             continue
-        is_shared = bool(baseline) and results.runs[run].rounds == 1
+        is_shared = bool(baseline) and results.outline.runs[run].rounds == 1
         split = results.column_of(run)
         row = {
             "split": split,
@@ -54,7 +54,7 @@ def score_rows(results: StudyTables) -> list[dict[str, Any]]:
         if baseline == "alone":
             values += _client_scores(results, run, fusions[run]["fusion"]["alone"])
         else:
-            values += _known_scores({f"seed {results.runs[run].seed}": score})
+            values += _known_scores({f"seed {results.outline.runs[run].seed}": score})
     with_values = [row for row in rows.values() if row["values"]]
     for row in with_values:
         row["mean"] = fmean(dot["value"] for dot in row["values"])
@@ -65,7 +65,7 @@ def _client_scores(
     results: StudyTables, run: str, scores: Sequence[float | None]
 ) -> list[dict[str, Any]]:
     """What the clients' own networks reach."""
-    seed = results.runs[run].seed
+    seed = results.outline.runs[run].seed
     names = [f"{client_title(name)}, seed {seed}" for name in results.client_names(run)]
     return _known_scores(dict(zip(names, scores, strict=True)))
 

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tacit.report.matching_picture import draw_matching
 from tacit.report.pictures import (
     COLOURS,
     GREY,
@@ -17,7 +18,6 @@ from tacit.report.pictures import (
     legend_below,
     panels_of,
 )
-from tacit.report.sections.fusion.matching_picture import draw_matching
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,7 +76,7 @@ def draw_run(results: StudyTables, run: str, fusion: dict[str, Any]) -> Figure:
     """Which neurons became one in a run."""
     names = [client_title(name) for name in results.client_names(run)]
     figure = draw_matching(fusion["assignment"], fusion["widths"], names)
-    seed = results.runs[run].seed
+    seed = results.outline.runs[run].seed
     figure.suptitle(f"{results.names[run]}, {results.column_of(run)}, seed {seed}")
     return figure
 

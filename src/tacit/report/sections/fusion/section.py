@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tacit.report.neuron_sharing import MOST_NEURONS
 from tacit.report.section import Drawings, Section
 from tacit.report.sections.fusion.fusion_data import (
     assigned_layers,
@@ -12,7 +13,6 @@ from tacit.report.sections.fusion.fusion_data import (
     width_rows,
 )
 from tacit.report.sections.fusion.pictures import draw_run, draw_scores, draw_widths
-from tacit.report.sections.fusion.sharing import MOST_NEURONS
 from tacit.report.study_tables import StudyTables
 
 
@@ -21,7 +21,7 @@ class FusionSection(Section):
     order = 30
 
     def is_shown(self, results: StudyTables) -> bool:
-        return any(run.kind == "fusion" for run in results.runs.values())
+        return any(run.kind == "fusion" for run in results.outline.runs.values())
 
     def contents(self, results: StudyTables) -> dict[str, Any]:
         return {"widths": write_widths(results)}

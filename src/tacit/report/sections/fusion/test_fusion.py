@@ -13,12 +13,12 @@ from stored import chart_data_of, contents_of, history_of, with_history
 
 import tacit
 from tacit.core.events import ignore
+from tacit.report import neuron_sharing
 from tacit.report.figures import find_drawings, write_figures
+from tacit.report.matching_picture import draw_matching
+from tacit.report.neuron_sharing import Sharing
 from tacit.report.page import render
-from tacit.report.sections.fusion import sharing
 from tacit.report.sections.fusion.fusion_data import score_rows, width_rows
-from tacit.report.sections.fusion.matching_picture import draw_matching
-from tacit.report.sections.fusion.sharing import Sharing
 
 ONE_RUN: dict[str, Any] = {**FUSED, "fusion": "pfnm", "split": "iid", "seed": 0}
 
@@ -181,7 +181,7 @@ def test_a_drawing_has_a_panel_per_layer_and_lines_per_client() -> None:
 def test_what_is_too_large_to_draw_is_counted(
     fused: tacit.Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sharing, "MOST_NEURONS", 17)
+    monkeypatch.setattr(neuron_sharing, "MOST_NEURONS", 17)
     for matching in chart_data_of("fusion", fused)["matchings"]:
         (layer,) = matching["layers"]
         assert layer["places"] is layer["order"] is None

@@ -111,7 +111,7 @@ def test_every_neuron_has_its_line_and_the_arrow_keys_tell_whose_it_is(
 def test_a_large_network_is_counted_and_not_drawn(
     visit: Visit, fused: tacit.Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tacit.report.sections.fusion.sharing.MOST_NEURONS", 17)
+    monkeypatch.setattr("tacit.report.neuron_sharing.MOST_NEURONS", 17)
     copy = copied(fused, tmp_path, history_of(fused))
     page = visit.open(write_page(copy).as_uri())
     assert page.locator("#chart-matching svg[role=img]").count() == 0

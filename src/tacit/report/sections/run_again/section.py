@@ -13,4 +13,5 @@ class RunAgainSection(Section):
     order = 90
 
     def contents(self, results: StudyTables) -> dict[str, Any]:
-        return {"study": results.study.to_yaml(), "environment": results.environment}
+        study = (results.folder / "study.yaml").read_text(encoding="utf-8")
+        return {"study": study, "environment": results.environment}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tacit.report.section import Drawings, Section
-from tacit.report.sections.splits.pictures import draw_portraits
+from tacit.report.split_pictures import draw_portraits
 from tacit.report.study_tables import StudyTables
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tacit.report.neuron_sharing import Sharing
 from tacit.report.pictures import COLOURS, GREY, INK, drawing, panels_of
-from tacit.report.sections.fusion.sharing import Sharing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
