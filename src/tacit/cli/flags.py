@@ -9,8 +9,8 @@ from typer.core import TyperGroup
 
 from tacit.core.errors import TacitError
 
-# Parameters of the library that are several options on the command line.
-DIVIDED = {"spelling": ("unicode", "case", "spaces")}
+# Parameters of the library that have other names, or several options, on the command line.
+DIVIDED = {"spelling": ("unicode", "case", "spaces"), "folder": ("out", "resume")}
 
 
 class FlagGroup(TyperGroup):
@@ -33,7 +33,8 @@ def flags_of(command: Any, parameters: Sequence[str]) -> list[str]:
     options = {option.name: option for option in getattr(command, "params", ())}
     flags = []
     for parameter in parameters:
-        for name in DIVIDED.get(parameter, (parameter,)):
+        names = (parameter,) if parameter in options else DIVIDED.get(parameter, ())
+        for name in names:
             if name in options:
                 flags += _long_flags(options[name])[:1]
     return flags

@@ -124,6 +124,9 @@ def _formats(dates: list[str]) -> dict[str, str]:
     formats = {}
     for text in dates:
         column, _, format = text.partition("=")
+        if not format:
+            example = f"--date {column}=%d/%m/%Y"
+            raise StudyError(f"{column}: expected the format of its dates too, such as {example}")
         formats[column] = format
     return formats
 

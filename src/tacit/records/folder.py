@@ -29,9 +29,11 @@ def new_folder(name: str, parent: str | Path = "runs") -> Path:
 def check_empty(folder: Path) -> None:
     """Refuses a folder that holds something already."""
     if folder.exists() and not folder.is_dir():
-        raise StudyError(f"{folder} is a file; name a folder for the results")
+        text = f"{folder} is a file; name a folder for the results"
+        raise StudyError(text, parameters=("folder",))
     if folder.exists() and any(folder.iterdir()):
-        raise StudyError(f"{folder} is not empty; resume the study in it, or name another folder")
+        text = f"{folder} is not empty; resume the study in it, or name another folder"
+        raise StudyError(text, parameters=("folder",))
 
 
 def write_text(path: Path, text: str) -> None:

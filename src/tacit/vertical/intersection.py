@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -89,7 +90,8 @@ def compare_tables(
     """Compares the tables of several parties, `{name: table, ...}`, in this process."""
     question = PsiQuestion.read(key, options)
     thread_count = _thread_count(options["threads"])
-    if options["consortium"] or options["others"] or options["listen"] or options["connect"]:
+    of_one_party = ("consortium", "others", "listen", "connect", "most")
+    if any(options[name] for name in of_one_party):  # type: ignore[literal-required]
         raise StudyError(UNNAMED, parameters=("party",))
     if not isinstance(tables, Mapping) or not all(isinstance(name, str) for name in tables):
         raise StudyError(UNNAMED, parameters=("party",))
@@ -121,13 +123,13 @@ def take_part(
     question = PsiQuestion.read(key, options)
     thread_count = _thread_count(options["threads"])
     budget = _budget(options["most"])
+    timing = Timing(away=_patience(options["patience"]))
     _check_networked(question.group)
     names, carrier = _meet(party, options)
     terms = question.terms(names)
     identifiers = _identifiers(party, data, question)
     on_event = _listener(options)
     peers = [name for name in names if name != party]
-    timing = Timing(away=options["patience"])
     with BatchThreads(thread_count) as threads:
         endpoint = Endpoint(
             party, peers, carrier, purpose=PURPOSE, timing=timing, on_event=on_event
@@ -220,6 +222,14 @@ def _budget(most: int | None) -> Budget | None:
     if conform(most, int, "most") < 0:
         raise StudyError(f"most: expected 0 or more, got {most}", parameters=("most",))
     return Budget(most)
+
+
+def _patience(patience: float) -> float:
+    seconds: float = conform(patience, float, "patience")
+    if not 0 < seconds < math.inf:
+        text = f"patience: expected a number of seconds above 0, got {patience}"
+        raise StudyError(text, parameters=("patience",))
+    return seconds
 
 
 def _check_networked(group: Group) -> None:

@@ -35,8 +35,7 @@ class PsiQuestion:
         """The question that these options ask, or an error about the option that is wrong."""
         keys = key_columns(key)
         column = _compared(keys, options["column"])
-        group = Group.build(options["group"])
-        group.check()
+        group = _usable_group(options["group"])
         spelling = _spelling(options["spelling"])
         reveal: Literal["rows", "size"] = "size" if options["size_only"] else "rows"
         learner = None if options["learns"] == "all" else options["learns"]
@@ -82,6 +81,15 @@ def _compared(keys: Sequence[str], column: str | None) -> str:
     return word
 
 
+def _usable_group(name: str) -> Group:
+    try:
+        group = Group.build(name)
+    except StudyError as error:
+        raise StudyError(str(error), parameters=("group",)) from None
+    group.check()
+    return group
+
+
 def _spelling(spelling: Spelling | Mapping[str, str] | None) -> Spelling:
     if spelling is None:
         return Spelling()
@@ -96,5 +104,8 @@ def _spelling(spelling: Spelling | Mapping[str, str] | None) -> Spelling:
     check_names(spelling, types, "spelling")
     settings: dict[str, Any] = {}
     for name, value in spelling.items():
-        settings[name] = conform(value, types[name], name)
+        try:
+            settings[name] = conform(value, types[name], name)
+        except StudyError as error:
+            raise StudyError(str(error), parameters=(name,)) from None
     return Spelling(**settings)

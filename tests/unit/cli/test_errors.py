@@ -62,7 +62,10 @@ COMMANDS = [
     (["run", "s.yaml", "--device", "gpu"], "device: expected cpu or cuda, got 'gpu' (--device)"),
     (["run", "s.yaml", "--device", "cuda:x"], "device: expected cpu or cuda"),
     (["run", "s.yaml", "--out", "s.yaml"], "s.yaml is a file; name a folder"),
-    (["run", "s.yaml", "--out", "."], ". is not empty; resume the study in it"),
+    (
+        ["run", "s.yaml", "--out", "."],
+        ". is not empty; resume the study in it, or name another folder (--out, --resume)",
+    ),
     (["run", "s.yaml", "--out", "/proc/x"], "cannot make the folder /proc/x"),
     (["run", "s.yaml", "--device", "cpu:foo"], "device: expected cpu or cuda"),
     (["run", "s.yaml", "--device", "cpu,cpu"], "to spread work over cores, use workers"),

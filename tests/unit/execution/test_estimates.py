@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from playground import FAST
 
 import tacit
 from tacit.data.dataset import Dataset
-from tacit.execution.estimates import measure_model
+from tacit.data.datasets import Source
+from tacit.execution.estimates import PASSES, RATE, STEP, measure_model
 from tacit.execution.plan import Block
 from tacit.models.model import Model
 
@@ -40,3 +42,17 @@ def test_what_costs_memory_costs_it_in_the_estimate() -> None:
     assert block(batch_size=None).bytes > plain.bytes
     assert block(algorithm="scaffold").bytes > plain.bytes
     assert block(split="feature_noise").bytes > plain.bytes
+
+
+def test_more_epochs_cost_more_passes_over_every_sample() -> None:
+    def seconds(epochs: int) -> float:
+        whole = {"model": "mlp", "local_test": 0.0, "batch_size": None, "local_epochs": epochs}
+        return tacit.plan({**FAST, **whole}).blocks[0].seconds
+
+    data = Source.build("iris").load()
+    module = Model.build("mlp").make(data.x.shape[1:], data.outputs)
+    operations = measure_model(module, data).operations
+    steps = 10 * 3  # one more for each of ten epochs and three clients
+    passes = PASSES * 10 * len(data.x) * operations
+    rounds = 2
+    assert seconds(11) - seconds(1) == pytest.approx(rounds * (STEP * steps + passes / RATE))

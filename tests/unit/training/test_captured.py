@@ -23,7 +23,7 @@ from tacit.training.batches import (
     epoch_batches,
     pack_epoch_batches,
 )
-from tacit.training.captured import CapturedTrainer, add_to_totals, take_batch, update
+from tacit.training.captured import CapturedTrainer, _fits_kernel, add_to_totals, take_batch, update
 from tacit.training.evaluation import evaluate, evaluate_rows, row_outputs
 from tacit.training.gradients import Gradients
 from tacit.training.optimisers import Adam, Momentum, Optimiser
@@ -318,3 +318,8 @@ def test_what_cannot_be_recorded_at_once_is_tried_again_and_then_taken_step_by_s
         expected = []
     assert [str(warning.message) for warning in caught] == expected
     assert set(recorded_rows) <= {1, 2, 3}  # a graph for each number of rows at work
+
+
+def test_the_kernel_of_adam_is_for_gpus() -> None:
+    w = torch.zeros(2, 3)
+    assert not _fits_kernel(w, w, {"m": w})

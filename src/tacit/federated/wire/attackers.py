@@ -121,7 +121,7 @@ class Scale(Attackers, name="scale"):
 
 @dataclass(frozen=True)
 class Alie(Attackers, name="alie"):
-    """ "A little is enough": sends the honest mean minus z deviations, within the honest spread
+    """A little is enough: sends the honest mean minus z deviations, within the honest spread
     (Baruch, Baruch, Goldberg, 2019).
 
     By default, z is the largest with which enough honest clients are further from the mean.
