@@ -12,10 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tacit.core.arrays import Index
 from tacit.core.errors import DataError
 from tacit.core.seeds import generator, numpy_generator
 from tacit.data.shards import Shards
-from tacit.data.splits.split import Index, Split
+from tacit.data.splits.split import Split
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tacit.core.arrays import Floats
 from tacit.core.errors import DataError
-from tacit.federated.fusion.matching import Floats, Places
+from tacit.federated.fusion.matching import Places
 
 State = Mapping[str, Tensor]  # as torch saves models
 SHORT = 7  # layers whose order can be found by trying

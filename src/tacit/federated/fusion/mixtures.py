@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from tacit.core.arrays import Floats
 from tacit.core.errors import DataError
-from tacit.federated.fusion.matching import Floats, Matching
+from tacit.federated.fusion.matching import Matching
 from tacit.federated.fusion.spahm import Spahm
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from tacit.core.arrays import Floats
 from tacit.core.errors import DataError, StudyError
 from tacit.core.seeds import numpy_generator
 from tacit.federated.fusion.dense import Dense, check_neurons, in_order
 from tacit.federated.fusion.fusion import Assignment, Fusion, check_networks
-from tacit.federated.fusion.matching import Floats, Matching
+from tacit.federated.fusion.matching import Matching
 from tacit.federated.fusion.mixtures import fuse_mixtures
 from tacit.federated.fusion.spahm import Spahm
 from tacit.models.weight_files import keeps_order, read_state, write_state

@@ -11,19 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tacit.core.arrays import Floats
 from tacit.core.errors import StudyError
 from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.fusion import Assignment, Fused, Fusion, check_sizes, fuse_layers
-from tacit.federated.fusion.matching import (
-    Atoms,
-    Bag,
-    Floats,
-    Matching,
-    Places,
-    Prior,
-    Rules,
-    match,
-)
+from tacit.federated.fusion.matching import Atoms, Bag, Matching, Places, Prior, Rules, match
 
 BIAS = 0.1  # the prior mean of biases in the authors' code
 FLATTEST = 1e8

@@ -12,19 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from tacit.core.arrays import Floats
 from tacit.core.errors import DataError
 from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.fusion import Assignment, Fused, Fusion, check_sizes, fuse_layers
-from tacit.federated.fusion.matching import (
-    Atoms,
-    Bag,
-    Floats,
-    Matching,
-    Places,
-    Prior,
-    Rules,
-    match,
-)
+from tacit.federated.fusion.matching import Atoms, Bag, Matching, Places, Prior, Rules, match
 
 FLOOR = 1e-10  # of variances
 LOOKED_AT = 500  # vectors, for a first guess

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tacit.core.arrays import Floats
 from tacit.core.errors import StudyError
 from tacit.core.seeds import numpy_generator
 from tacit.core.vectors import Layout
 from tacit.data.dataset import Dataset
 from tacit.federated.fusion.average import Average
 from tacit.federated.fusion.dense import Dense
-from tacit.federated.fusion.matching import Floats
 from tacit.models.model import Mlp, Model
 from tacit.rounds.participant import Draft, Memory
 from tacit.simulation.engine import Engine, Record
