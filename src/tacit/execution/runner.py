@@ -19,7 +19,7 @@ from tacit.execution.estimates import Estimator
 from tacit.execution.placement import Placement
 from tacit.execution.plan import Block, Plan
 from tacit.execution.planner import make_plan
-from tacit.execution.play import Task
+from tacit.execution.play import BlockTask
 from tacit.records import folder as folders
 from tacit.records.checkpoint import Checkpoints
 from tacit.records.environment import note_environment, read_environment
@@ -164,7 +164,7 @@ def _start(study: Study, named: Sequence[Named], folder: Path, done: int) -> Stu
     )
 
 
-def _execute(plan: Plan, tasks: list[Task], loaded: StudyData, recorder: Recorder) -> None:
+def _execute(plan: Plan, tasks: list[BlockTask], loaded: StudyData, recorder: Recorder) -> None:
     """Plays the blocks where the plan says; modules that are not needed there are not imported."""
     if plan.on:
         from tacit.execution.ray import play
@@ -187,7 +187,7 @@ def _plan(
     return make_plan(named, placement, estimator, done)
 
 
-def _tasks(plan: Plan, named: Sequence[Named], key: str, *, exact: bool) -> list[Task]:
+def _tasks(plan: Plan, named: Sequence[Named], key: str, *, exact: bool) -> list[BlockTask]:
     """The blocks for those who play them.
 
     The more workers there are, the less often each one saves its block.
@@ -196,7 +196,7 @@ def _tasks(plan: Plan, named: Sequence[Named], key: str, *, exact: bool) -> list
     every = CHECKPOINT_SECONDS * (plan.workers or 1)
     tasks = []
     for block in plan.blocks:
-        task = Task(
+        task = BlockTask(
             index=block.index,
             runs=tuple((id, runs[id]) for id in block.runs),
             key=key,

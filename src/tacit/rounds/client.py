@@ -30,10 +30,10 @@ from tacit.federated.wire.stage import BUFFERS
 from tacit.rounds.participant import (
     ClientOutcome,
     Draft,
-    Figures,
     Memory,
     Participant,
     Reply,
+    TrainingFigures,
     client_view,
     remembered,
 )
@@ -169,7 +169,7 @@ def finish(started: StartedWork) -> list[Draft | None]:
     return drafts
 
 
-def _figures(steps: int, samples: float, loss: float, hits: float) -> Figures:
+def _figures(steps: int, samples: float, loss: float, hits: float) -> TrainingFigures:
     if not samples:  # all batches were empty
         return steps, None, None
     return steps, loss, hits

@@ -22,7 +22,7 @@ from tacit.federated.cohort import Cohort, SummedCohort
 from tacit.rounds.client import example_reply
 from tacit.rounds.participant import Reply
 from tacit.rounds.reception import add_silent, make_cohort, make_summed_cohort, receive
-from tacit.rounds.reply_checks import Form, Refused, form_of, validate
+from tacit.rounds.reply_checks import Refused, ReplyForm, form_of, validate
 from tacit.rounds.server_data import ServerData
 from tacit.rounds.server_state import ServerState
 from tacit.study.kinds.horizontal import HorizontalRun
@@ -47,7 +47,7 @@ def broadcast(run: HorizontalRun, server: Server, client: int) -> Rows:
     return message
 
 
-def expected_form(run: HorizontalRun, state: ServerState) -> Form:
+def expected_form(run: HorizontalRun, state: ServerState) -> ReplyForm:
     """The form of every reply of this run, which a server knows before the first one arrives."""
     client = run.participants(state.round)[0]
     sent = broadcast(run, state.server, client)
@@ -60,7 +60,7 @@ def close_round(
     replies: Sequence[Reply],
     *,
     chosen: Collection[int],
-    form: Form,
+    form: ReplyForm,
     everyone: float,
     missing: Mapping[int, int] | None = None,
     server_data: ServerData | None = None,

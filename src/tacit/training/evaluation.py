@@ -20,8 +20,8 @@ from tacit.training.threads import map_in_threads
 
 AT_ONCE = 32_768  # samples of all rows together; more would not be faster
 
-Model = tuple[Tensor, Rows]  # a row (P,) and its buffers
-Figures = tuple[Tensor, Tensor]  # each sample's loss and hit, in the host's memory
+RowAndBuffers = tuple[Tensor, Rows]  # a row (P,) and its buffers
+LossesAndHits = tuple[Tensor, Tensor]  # each sample's loss and hit, in the host's memory
 # (K, P), buffers, (K, n, ...) -> (K, n, outputs)
 RowOutputs = Callable[[Tensor, Rows, Tensor], Tensor]
 Chunk = tuple[Tensor, Tensor]  # features and targets of some samples
@@ -121,13 +121,13 @@ def evaluate_rows(
 
 def evaluate_in_turn(
     module: nn.Module,
-    models: Sequence[Model],
+    models: Sequence[RowAndBuffers],
     samples: Samples,
     indices: Sequence[Tensor] | None = None,
     *,
     loss: Loss = losses,
     beside: int = 1,
-) -> list[Figures]:
+) -> list[LossesAndHits]:
     """One model after another, each loaded into `module`.
 
     Model k is evaluated on the samples that `indices[k]` names, or without `indices` on all.
@@ -148,12 +148,12 @@ def evaluate_in_turn(
 
 def evaluate_together(
     outputs: RowOutputs,
-    models: Sequence[Model],
+    models: Sequence[RowAndBuffers],
     samples: Samples,
     indices: Sequence[Tensor] | None = None,
     *,
     loss: Loss = losses,
-) -> list[Figures]:
+) -> list[LossesAndHits]:
     """As `evaluate_in_turn`, all models at once."""
     w = torch.stack([row for row, _ in models])
     buffers = join([pick(values, None) for _, values in models])

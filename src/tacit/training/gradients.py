@@ -39,7 +39,7 @@ class Gradients(NamedTuple):
 
 GradientFunction = Callable[[Tensor, Rows, Batch, Tensor, Tensor], Gradients]
 # "captured": by vmap or by kernels of our own, with steps as CUDA graphs
-Form = Literal["loop", "vmap", "captured"]
+GradientForm = Literal["loop", "vmap", "captured"]
 
 
 def row_gradients(
