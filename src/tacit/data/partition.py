@@ -92,8 +92,8 @@ def add_noise(x: Tensor, partition: Partition, seed: int) -> Tensor:
     for client, level in enumerate(partition.noise):
         samples = np.concatenate([partition.train[client], partition.test[client]])
         rows = torch.from_numpy(samples)
-        source = generator(seed, "feature noise", client)
-        draws = torch.randn(len(rows), *x.shape[1:], generator=source, dtype=x.dtype)
+        rng = generator(seed, "feature noise", client)
+        draws = torch.randn(len(rows), *x.shape[1:], generator=rng, dtype=x.dtype)
         noisy[rows] += float(level) * draws
     return noisy
 

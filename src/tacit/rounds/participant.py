@@ -48,7 +48,7 @@ class Draft:
     client: int
     figures: TrainingFigures
     message: Rows
-    memory: Rows  # the method's next one
+    method_memory: Rows  # the next one
     samples: Tensor
     steps: Tensor
     loss: Tensor

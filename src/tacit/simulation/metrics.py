@@ -16,7 +16,7 @@ from tacit.data.dataset import Dataset
 from tacit.rounds.client import personal_model
 from tacit.rounds.participant import TrainingFigures
 from tacit.rounds.server import broadcast
-from tacit.simulation.state import GroupSamples, RunState
+from tacit.simulation.state import BlockSamples, RunState
 from tacit.study.tested_clients import tested_clients
 from tacit.training.batches import Samples
 from tacit.training.evaluation import LossesAndHits
@@ -77,7 +77,7 @@ class TestFigures:
 
 
 def test_runs(
-    trainer: RowTrainer, samples: GroupSamples, cohorts: Sequence[tuple[RunState, Sequence[int]]]
+    trainer: RowTrainer, samples: BlockSamples, cohorts: Sequence[tuple[RunState, Sequence[int]]]
 ) -> list[TestFigures]:
     """Tests the global models of these runs, given the clients chosen for the round."""
     models = []
@@ -100,11 +100,11 @@ def test_runs(
 
 
 @dataclass(frozen=True)
-class GroupMetrics:
-    """Measures the runs of a group."""
+class BlockMetrics:
+    """Measures the runs of a block."""
 
     trainer: RowTrainer
-    samples: GroupSamples
+    samples: BlockSamples
     score: Score
 
     def global_metrics(self, state: RunState, figures: TestFigures) -> dict[str, Any]:

@@ -33,18 +33,18 @@ def evaluate(
     x: Tensor,
     y: Tensor,
     chunk: int = 1024,
-    beside: int = 1,
+    side_by_side: int = 1,
     *,
     loss: Loss = losses,
 ) -> tuple[Tensor, Tensor]:
     """Each sample's loss, and whether it was classified rightly or its squared error. # (n,), (n,)
 
-    `beside` chunks are evaluated at a time, each in a thread.
+    `side_by_side` chunks are evaluated at a time, each in a thread.
     """
     store_channels_last(module.eval())
     chunks = list(zip(x.split(chunk), y.split(chunk), strict=True))
-    if beside > 1 and len(chunks) > 1:
-        figures = _evaluate_in_threads(module, chunks, beside, loss)
+    if side_by_side > 1 and len(chunks) > 1:
+        figures = _evaluate_in_threads(module, chunks, side_by_side, loss)
     else:
         figures = [_evaluate_chunk(module, samples, loss) for samples in chunks]
     empty = x.new_zeros(0)
@@ -126,7 +126,7 @@ def evaluate_in_turn(
     indices: Sequence[Tensor] | None = None,
     *,
     loss: Loss = losses,
-    beside: int = 1,
+    side_by_side: int = 1,
 ) -> list[LossesAndHits]:
     """One model after another, each loaded into `module`.
 
@@ -141,7 +141,7 @@ def evaluate_in_turn(
         if indices is not None:
             x = samples.features(indices[k])
             y = samples.y[indices[k]]
-        sample_losses, sample_hits = evaluate(module, x, y, beside=beside, loss=loss)
+        sample_losses, sample_hits = evaluate(module, x, y, side_by_side=side_by_side, loss=loss)
         figures.append((sample_losses.cpu(), sample_hits.cpu()))
     return figures
 

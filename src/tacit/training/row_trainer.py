@@ -234,7 +234,7 @@ class RowTrainer:
             if outputs is not None:
                 return evaluate_together(outputs, models, samples, indices, loss=loss)
             return evaluate_in_turn(
-                self.module, models, samples, indices, loss=loss, beside=self.side_by_side
+                self.module, models, samples, indices, loss=loss, side_by_side=self.side_by_side
             )
 
     @torch.no_grad()

@@ -28,7 +28,7 @@ class Average(Fusion, name="average"):
     def fuse(
         self,
         networks: Sequence[Dense],
-        draw: np.random.Generator,
+        rng: np.random.Generator,
         *,
         counts: Floats | None = None,
         start: Assignment | None = None,

@@ -54,7 +54,7 @@ class Fusion(Registered, family="fusions", home="tacit.federated.fusion"):
     def fuse(
         self,
         networks: Sequence[Dense],
-        draw: np.random.Generator,
+        rng: np.random.Generator,
         *,
         counts: Floats | None = None,
         start: Assignment | None = None,

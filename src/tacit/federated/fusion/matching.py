@@ -211,7 +211,7 @@ def match(
     bags: Sequence[Bag],
     prior: Prior,
     rules: Rules,
-    draw: np.random.Generator,
+    rng: np.random.Generator,
     *,
     start: Sequence[Places] | None = None,
     start_shift: Floats | None = None,
@@ -232,7 +232,7 @@ def match(
     for _ in range(rules.sweeps):
         if update:
             descent.renew(*update(descent.places))
-        changed = descent.sweep(draw.permutation(len(bags)))
+        changed = descent.sweep(rng.permutation(len(bags)))
         # A sweep makes clients' own atoms anew, without the shift, so the next may change more.
         if not changed and not shifted:
             break

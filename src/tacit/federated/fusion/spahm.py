@@ -48,7 +48,7 @@ class Spahm(Fusion, name="spahm"):
     def match(
         self,
         bags: Sequence[Floats],
-        draw: np.random.Generator,
+        rng: np.random.Generator,
         *,
         start: Sequence[Places] | None = None,
     ) -> Matching:
@@ -66,13 +66,13 @@ class Spahm(Fusion, name="spahm"):
         weighed, prior = weigh(vectors, *guess)
         rules = Rules(self.gamma, self.sweeps, integrated=True)
         estimating = update if self.estimate else None
-        matching = match(weighed, prior, rules, draw, start=start, update=estimating)
+        matching = match(weighed, prior, rules, rng, start=start, update=estimating)
         return replace(matching, atoms=matching.atoms + centre)
 
     def fuse(
         self,
         networks: Sequence[Dense],
-        draw: np.random.Generator,
+        rng: np.random.Generator,
         *,
         counts: Floats | None = None,
         start: Assignment | None = None,
@@ -80,7 +80,7 @@ class Spahm(Fusion, name="spahm"):
         def match_layer(
             _layer: int, vectors: Sequence[Floats], places: Sequence[Places] | None
         ) -> Matching:
-            return self.match(vectors, draw, start=places)
+            return self.match(vectors, rng, start=places)
 
         network, assignment, solving = fuse_layers(networks, match_layer, start)
         output_bias = np.mean([client.biases[-1] for client in networks], axis=0)
