@@ -20,12 +20,13 @@ from unittest import mock
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from tacit.core.arrays import Floats
 from tacit.core.seeds import numpy_generator
 from tacit.data.datasets import data_folder
 from tacit.federated.fusion import matching
 from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.fusion import Fused
-from tacit.federated.fusion.matching import Atoms, Bag, Floats, Places, Prior, Rules
+from tacit.federated.fusion.matching import Atoms, Bag, Places, Prior, Rules
 from tacit.federated.fusion.pfnm import Pfnm
 from tacit.simulation.kinds.fusion import FusionSimulation
 from tacit.study.study import Study

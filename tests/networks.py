@@ -7,11 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit.core.arrays import Floats
 from tacit.federated.fusion.dense import Dense
-
-Floats = NDArray[np.float64]
 
 
 class InOrder:

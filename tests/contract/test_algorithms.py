@@ -56,9 +56,9 @@ def test_rows_together_equal_each_row_alone(algorithm: Algorithm, form: str) -> 
     alone = simulate(tiny_dataset(), form="loop", at_once=1, model="mlp", **study)
     for batched, single in zip(together.states, alone.states, strict=True):
         torch.testing.assert_close(batched.server["x"], single.server["x"], rtol=1e-9, atol=1e-11)
-        assert batched.memory.keys() == single.memory.keys()
-        for client, rows in batched.memory.items():
-            torch.testing.assert_close(rows, single.memory[client], rtol=1e-9, atol=1e-11)
+        assert batched.method_memory.keys() == single.method_memory.keys()
+        for client, rows in batched.method_memory.items():
+            torch.testing.assert_close(rows, single.method_memory[client], rtol=1e-9, atol=1e-11)
     has_no_floats = varied(algorithm, 0.9) == algorithm
     assert len(alone.states) == (2 if has_no_floats else 4)
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from tacit.cli.silence import Silence
 from tacit.core.events import Downloading, Event, Warned
-from tacit.records.tally import Cell, Tally, duration
+from tacit.records.tally import Tally, TallyCell, duration
 
 OTHER_LINES = 5  # the bar, a gap, the header, "... and 3 more", the cursor
 BAR = 24  # columns
@@ -83,14 +83,14 @@ def comparison(tally: Tally, lines: int) -> RenderableType:
     return table
 
 
-def _best(cells: list[Cell]) -> float | None:
+def _best(cells: list[TallyCell]) -> float | None:
     """The best mean of several seeds; one seed alone proves nothing."""
     finished = [cell for cell in cells if cell.state == "finished" and cell.runs > 1]
     means = [cell.mean for cell in finished if cell.mean is not None]
     return max(means, default=None)
 
 
-def _draw(cell: Cell, best: float | None) -> Text:
+def _draw(cell: TallyCell, best: float | None) -> Text:
     if cell.state == "diverged":
         return Text("diverged", style="red")
     if cell.mean is None:

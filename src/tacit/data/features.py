@@ -18,15 +18,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from tacit.core.arrays import Floats
 from tacit.core.errors import DataError
 from tacit.data.readers import MISSING
 
 MAX_LEVELS = 50  # of a category; the rarer ones are "other"
 SHOWN_LEVELS = 10  # in a description
 DAYS_A_YEAR = 365.25
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tacit.core.arrays import Index
 from tacit.core.errors import DataError
 from tacit.data.dataset import Dataset, to_labels
 
 TEST_SEED = 20260101
-Index = NDArray[np.int64]
 
 
 def hold_out(

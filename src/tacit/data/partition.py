@@ -12,10 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tacit.core.arrays import Index
 from tacit.core.errors import DataError
 from tacit.core.seeds import generator, numpy_generator
 from tacit.data.shards import Shards
-from tacit.data.splits.split import Index, Split
+from tacit.data.splits.split import Split
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,8 @@ def add_noise(x: Tensor, partition: Partition, seed: int) -> Tensor:
     for client, level in enumerate(partition.noise):
         samples = np.concatenate([partition.train[client], partition.test[client]])
         rows = torch.from_numpy(samples)
-        source = generator(seed, "feature noise", client)
-        draws = torch.randn(len(rows), *x.shape[1:], generator=source, dtype=x.dtype)
+        rng = generator(seed, "feature noise", client)
+        draws = torch.randn(len(rows), *x.shape[1:], generator=rng, dtype=x.dtype)
         noisy[rows] += float(level) * draws
     return noisy
 

@@ -17,7 +17,7 @@ from tacit.execution.placement import Placement
 from tacit.execution.plan import Block
 from tacit.federated.client_side import client_class
 from tacit.study.texts import plain
-from tacit.study.user_code import Named
+from tacit.study.user_code import RunWithId
 
 SHARE = 0.8  # of the free memory, which is planned with
 
@@ -25,7 +25,9 @@ SHARE = 0.8  # of the free memory, which is planned with
 class BlockMaker:
     """Makes the blocks of a study's runs, except for runs that are done."""
 
-    def __init__(self, runs: Sequence[Named], done: Collection[str], estimator: Estimator) -> None:
+    def __init__(
+        self, runs: Sequence[RunWithId], done: Collection[str], estimator: Estimator
+    ) -> None:
         self.estimator = estimator
         self.positions = {id: position for position, (id, _) in enumerate(runs)}
         self.runs = [(id, run) for id, run in runs if id not in done]
@@ -36,7 +38,7 @@ class BlockMaker:
 
         Runs of a single round that share its work are one block: their clients train once for all.
         """
-        groups: dict[str, list[Named]] = {}
+        groups: dict[str, list[RunWithId]] = {}
         for id, run in self.runs:
             shared_work = run.shared_work() if run.rounds == 1 else None
             groups.setdefault(shared_work or id, []).append((id, run))
@@ -63,14 +65,14 @@ class BlockMaker:
                 blocks.append(fitted(self._block(runs), row_bytes, room))
         return _sorted(blocks)
 
-    def _fewest_blocks(self, group: list[Named], room: int) -> int:
+    def _fewest_blocks(self, group: list[RunWithId], room: int) -> int:
         """How many blocks keep the states of each one's runs below half of the memory."""
         held = sum(self.costs[id].held_bytes for id, _ in group)
         _, first = group[0]
         left = room - self.estimator.data_bytes([first])
         return math.ceil(2 * held / max(left, 1))
 
-    def _block(self, group: list[Named]) -> Block:
+    def _block(self, group: list[RunWithId]) -> Block:
         """A block that trains one row at a time."""
         costs = self._costs_together(group)
         data_bytes = self.estimator.data_bytes([run for _, run in group])
@@ -88,7 +90,7 @@ class BlockMaker:
             seconds=sum(cost.seconds for cost in costs),
         )
 
-    def _costs_together(self, group: list[Named]) -> list[RunCost]:
+    def _costs_together(self, group: list[RunWithId]) -> list[RunCost]:
         """What each run adds: one whose first round another has trained need not train it again."""
         trained: set[str] = set()
         costs = []
@@ -105,12 +107,12 @@ class BlockMaker:
         return costs
 
 
-def group_runs(runs: Sequence[Named]) -> list[list[Named]]:
+def group_runs(runs: Sequence[RunWithId]) -> list[list[RunWithId]]:
     """Groups of runs whose clients do the same work up to float settings.
 
     Their rows can share a batch.
     """
-    groups: dict[str, list[Named]] = {}
+    groups: dict[str, list[RunWithId]] = {}
     for id, run in runs:
         algorithm = run.client_algorithm
         hooks = batch_key(algorithm, client_class(type(algorithm)))
@@ -122,7 +124,9 @@ def group_runs(runs: Sequence[Named]) -> list[list[Named]]:
     return list(groups.values())
 
 
-def divided(group: Sequence[Named], count: int, costs: Mapping[str, RunCost]) -> list[list[Named]]:
+def divided(
+    group: Sequence[RunWithId], count: int, costs: Mapping[str, RunCost]
+) -> list[list[RunWithId]]:
     """The group in that many shares of about equal work; each keeps the study's order."""
     steps = [costs[id].steps for id, _ in group]
     largest_first = sorted(range(len(group)), key=lambda position: -steps[position])
@@ -131,7 +135,7 @@ def divided(group: Sequence[Named], count: int, costs: Mapping[str, RunCost]) ->
     def load(share: list[int]) -> tuple[int, int]:
         return sum(steps[position] for position in share), len(share)
 
-    def in_order(share: list[int]) -> list[Named]:
+    def in_order(share: list[int]) -> list[RunWithId]:
         return [group[position] for position in sorted(share)]
 
     for position in largest_first:

@@ -9,12 +9,12 @@ from dataclasses import replace
 from tacit.data.dataset import Dataset
 from tacit.execution.devices import computing_with
 from tacit.execution.plan import Plan
-from tacit.execution.play import Task, play_block
+from tacit.execution.play import BlockTask, play_block
 from tacit.records.recorder import Recorder
 
 
 def play(
-    plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], recorder: Recorder
+    plan: Plan, tasks: Sequence[BlockTask], datasets: Mapping[str, Dataset], recorder: Recorder
 ) -> None:
     """Plays all blocks."""
     memories = recorder.folder / "memories"

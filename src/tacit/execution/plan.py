@@ -10,6 +10,7 @@ from tacit.records.tally import duration
 MANY = 20  # blocks; no more are shown one by one
 HEADER = ("block", "runs", "rows", "at a time", "steps a round", "steps", "memory", "about")
 NAMES = HEADER.index("runs")  # the column of names, which is set flush left
+JSON_NAMES = {"side_by_side": "beside"}  # where the JSON output has another name
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Plan:
     threads: int | None  # of each process; None: as many as torch takes
     on: str | None  # a Ray cluster
     why: str  # the reason for this place
-    beside: int = 1  # clients that each process trains side by side, one thread each
+    side_by_side: int = 1  # clients that each process trains at a time, one thread each
     caution: str | None = None  # why the place is not the one that was asked for
 
     @property
@@ -53,8 +54,9 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values."""
-        blocks = [asdict(block) for block in self.blocks]
-        return {**asdict(self), "blocks": blocks}
+        values = {JSON_NAMES.get(name, name): value for name, value in asdict(self).items()}
+        values["blocks"] = [asdict(block) for block in self.blocks]
+        return values
 
     def __str__(self) -> str:
         return plan_text(self)
@@ -82,8 +84,8 @@ def _place(plan: Plan) -> str:
     text = f"in {plan.place}"
     if plan.threads is not None:
         text += f", with {_count(plan.threads, 'thread')} each"
-    if plan.beside > 1:
-        text += f", {plan.beside} clients side by side"
+    if plan.side_by_side > 1:
+        text += f", {plan.side_by_side} clients side by side"
     return f"{text}: {plan.why}"
 
 

@@ -20,7 +20,7 @@ from tacit.execution.plan import Plan
 from tacit.models.model import Imported
 from tacit.models.own import OWN, recall
 from tacit.records.tally import duration
-from tacit.study.user_code import Named, components_of, user_code_of
+from tacit.study.user_code import RunWithId, components_of, user_code_of
 
 START = 4.0  # seconds that a worker process takes to start, about
 PROCESS = 400 << 20  # bytes that it takes before it has done anything
@@ -29,7 +29,7 @@ ASKED = "as asked for"
 
 
 def make_plan(
-    runs: Sequence[Named],
+    runs: Sequence[RunWithId],
     placement: Placement,
     estimator: Estimator,
     done: Collection[str] = (),
@@ -56,7 +56,7 @@ def make_plan(
     return plan
 
 
-def cannot_travel(runs: Sequence[Named]) -> str | None:
+def cannot_travel(runs: Sequence[RunWithId]) -> str | None:
     """The import path of the first method or model that only this process knows, if any."""
     for method in components_of(runs):
         path, value = _definition(method)
@@ -87,7 +87,9 @@ def _is_importable(path: str, value: Any) -> bool:
         return False
 
 
-def _placed(plan: Plan, placement: Placement, runs: Sequence[Named], estimator: Estimator) -> Plan:
+def _placed(
+    plan: Plan, placement: Placement, runs: Sequence[RunWithId], estimator: Estimator
+) -> Plan:
     """The plan with its place: as the user asks for it, else as the amount of work suggests."""
     if placement.on:
         return _on_ray(plan, placement, runs)
@@ -101,7 +103,7 @@ def _placed(plan: Plan, placement: Placement, runs: Sequence[Named], estimator: 
     return _by_work(plan, runs, estimator)
 
 
-def _on_ray(plan: Plan, placement: Placement, runs: Sequence[Named]) -> Plan:
+def _on_ray(plan: Plan, placement: Placement, runs: Sequence[RunWithId]) -> Plan:
     path = cannot_travel(runs)
     if path is None:
         return replace(plan, workers=placement.workers, why=ASKED)
@@ -111,7 +113,9 @@ def _on_ray(plan: Plan, placement: Placement, runs: Sequence[Named]) -> Plan:
     raise StudyError(f"{text}; put it into a module, or leave `on` out", parameters=("on",))
 
 
-def _in_processes(plan: Plan, processes: int, runs: Sequence[Named], estimator: Estimator) -> Plan:
+def _in_processes(
+    plan: Plan, processes: int, runs: Sequence[RunWithId], estimator: Estimator
+) -> Plan:
     shared_bytes = estimator.data_bytes([run for _, run in runs])
     reason = _reason_to_stay(runs, shared_bytes)
     if reason:
@@ -127,7 +131,7 @@ def _kept_here(plan: Plan, reason: str) -> Plan:
     return replace(plan, devices=plan.devices[:1], on=None, why=reason, caution=reason)
 
 
-def _by_work(plan: Plan, runs: Sequence[Named], estimator: Estimator) -> Plan:
+def _by_work(plan: Plan, runs: Sequence[RunWithId], estimator: Estimator) -> Plan:
     """Worker processes where they pay: they must save twice what it takes to start them."""
     total = sum(block.seconds for block in plan.blocks)
     count = min(usable_cores(), len(plan.blocks), _processes_that_fit(plan))
@@ -161,7 +165,7 @@ def _processes_that_fit(plan: Plan) -> int:
     return max(fitting, 1)
 
 
-def _reason_to_stay(runs: Sequence[Named], shared_bytes: int) -> str | None:
+def _reason_to_stay(runs: Sequence[RunWithId], shared_bytes: int) -> str | None:
     """Why the study must stay in this process, if it must."""
     if multiprocessing.current_process().daemon:
         return "this process is a daemon, which may not start others, so the study runs in it"
@@ -193,4 +197,4 @@ def _side_by_side(plan: Plan, costs: Sequence[RunCost]) -> Plan:
     if spare < 2 or shortest < WORTHWHILE:
         return plan
     fewest_rows = min(cost.rows for cost in costs)
-    return replace(plan, beside=max(1, min(spare, fewest_rows)))
+    return replace(plan, side_by_side=max(1, min(spare, fewest_rows)))

@@ -23,23 +23,23 @@ from tacit.records import checkpoint
 from tacit.records.messages import BlockEnded, BlockSaved, Message, ModelTrained, RoundPlayed
 from tacit.simulation.engine import Engine, find_engine
 from tacit.study.tested_clients import tested_clients
-from tacit.study.user_code import Named, user_code_of
+from tacit.study.user_code import RunWithId, user_code_of
 
 SPARING = 10  # times as long as a checkpoint takes passes before the next one
 
 
 @dataclass(frozen=True)
-class Task:
+class BlockTask:
     """A block of runs for whoever plays it."""
 
     index: int
-    runs: tuple[Named, ...]
+    runs: tuple[RunWithId, ...]
     key: str  # of the study and its data, for checkpoints
     at_once: int | None  # rows that are trained together; None: as the device suggests
     every: float  # seconds between checkpoints, at least
     device: str = "cpu"
     exact: bool = False  # on a GPU, no TF32
-    beside: int = 1  # clients that train side by side on a CPU
+    side_by_side: int = 1  # clients that train at a time on a CPU, one thread each
     saved: bytes | None = None  # the checkpoint to go on from
     partitions: Mapping[str, Partition] | None = None  # by `division_key`, where they are known
     memories: Path | None = None  # a folder for clients' memories, if checkpoints are written here
@@ -76,7 +76,7 @@ class Failed:
 
 
 def play_block(
-    task: Task, datasets: Mapping[str, Dataset], stopping: Callable[[], bool] = lambda: False
+    task: BlockTask, datasets: Mapping[str, Dataset], stopping: Callable[[], bool] = lambda: False
 ) -> Iterator[Message]:
     """Plays a block to its end or, once `stopping` says so, to the end of a round."""
     guests = user_code_of(task.runs)
@@ -98,10 +98,10 @@ def play_block(
             due = time.monotonic() + max(task.every, SPARING * took)
         if stop:
             return
-    yield from _conclude(task, simulation)
+    yield from _end_block(task, simulation)
 
 
-def packed(tasks: Sequence[Task], datasets: Mapping[str, Dataset]) -> dict[str, Dataset]:
+def packed(tasks: Sequence[BlockTask], datasets: Mapping[str, Dataset]) -> dict[str, Dataset]:
     """The data that these blocks need elsewhere.
 
     The original table of a data set goes along only where its rows are public data.
@@ -115,13 +115,13 @@ def packed(tasks: Sequence[Task], datasets: Mapping[str, Dataset]) -> dict[str, 
     return needed
 
 
-def smallest_first(tasks: Sequence[Task], plan: Plan) -> list[Task]:
+def smallest_first(tasks: Sequence[BlockTask], plan: Plan) -> list[BlockTask]:
     """The tasks in the order of their steps; `pop` takes the largest."""
     steps = {block.index: block.steps for block in plan.blocks}
     return sorted(tasks, key=lambda task: steps[task.index])
 
 
-def _resumed(task: Task, datasets: Mapping[str, Dataset]) -> Engine:
+def _resumed(task: BlockTask, datasets: Mapping[str, Dataset]) -> Engine:
     """The engine that plays the block, at its start or at its checkpoint."""
     _, first = task.runs[0]
     data = datasets[source_key(first.dataset)]
@@ -134,7 +134,7 @@ def _resumed(task: Task, datasets: Mapping[str, Dataset]) -> Engine:
         at_once=task.at_once,
         folder=task.memories,
         tf32=not task.exact,
-        side_by_side=task.beside,
+        side_by_side=task.side_by_side,
         partitions=task.partitions,
     )
     if task.saved:
@@ -145,7 +145,7 @@ def _resumed(task: Task, datasets: Mapping[str, Dataset]) -> Engine:
     return simulation
 
 
-def _saved(task: Task, simulation: Engine) -> BlockSaved:
+def _saved(task: BlockTask, simulation: Engine) -> BlockSaved:
     """A checkpoint; it is whole where the clients' memories are not on disk."""
     saved = simulation.saved(portable=task.memories is None)
     states = {}
@@ -156,7 +156,7 @@ def _saved(task: Task, simulation: Engine) -> BlockSaved:
     return BlockSaved(rounds, checkpoint.block_state(task.key, states, done=False))
 
 
-def _conclude(task: Task, simulation: Engine) -> Iterator[Message]:
+def _end_block(task: BlockTask, simulation: Engine) -> Iterator[Message]:
     """The models of all runs, and the end of the block."""
     for state in simulation.states:
         yield ModelTrained(state.id, None, _model(simulation, state))

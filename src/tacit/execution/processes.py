@@ -24,7 +24,7 @@ from tacit.core.own_code import own_code
 from tacit.data.dataset import Dataset
 from tacit.execution.devices import computing_with
 from tacit.execution.plan import Plan
-from tacit.execution.play import Failed, Task, packed, play_block, smallest_first
+from tacit.execution.play import BlockTask, Failed, packed, play_block, smallest_first
 from tacit.records.messages import BlockEnded, Message
 from tacit.records.recorder import Recorder
 from tacit.training.allocator import keep_freed_memory
@@ -43,7 +43,7 @@ class ProcessWorker:
     process: Any
     pipe: Connection
     device: str
-    task: Task | None = None
+    task: BlockTask | None = None
     torn: bool = False  # whether a message was read in part, so that no more can be read
 
     def hear(self) -> Any:
@@ -55,7 +55,7 @@ class ProcessWorker:
 
 
 def play(
-    plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], recorder: Recorder
+    plan: Plan, tasks: Sequence[BlockTask], datasets: Mapping[str, Dataset], recorder: Recorder
 ) -> None:
     """Plays all blocks. After an interrupt, workers end their round, which is recorded."""
     pool = ProcessPool(plan, tasks, datasets, recorder)
@@ -72,7 +72,11 @@ class ProcessPool:
     """The worker processes of a study."""
 
     def __init__(
-        self, plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], recorder: Recorder
+        self,
+        plan: Plan,
+        tasks: Sequence[BlockTask],
+        datasets: Mapping[str, Dataset],
+        recorder: Recorder,
     ) -> None:
         self.plan = plan
         self.recorder = recorder

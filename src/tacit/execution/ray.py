@@ -29,7 +29,7 @@ from tacit.core.version import __version__
 from tacit.data.dataset import Dataset
 from tacit.execution.devices import computing_with
 from tacit.execution.plan import Plan
-from tacit.execution.play import Failed, Task, packed, play_block, smallest_first
+from tacit.execution.play import BlockTask, Failed, packed, play_block, smallest_first
 from tacit.records.messages import BlockEnded, Message
 from tacit.records.recorder import Recorder
 from tacit.training.allocator import keep_freed_memory
@@ -64,7 +64,7 @@ class Player:
         """The versions that it works with; the answer says that it is there."""
         return {"tacit": __version__, "torch": torch.__version__}
 
-    def play(self, task: Task | None, seconds: float) -> list[Message | Failed]:
+    def play(self, task: BlockTask | None, seconds: float) -> list[Message | Failed]:
         """Begins with a block, if it gets one, and plays for that long."""
         end = time.monotonic() + seconds
         messages: list[Message | Failed] = []
@@ -90,11 +90,11 @@ class RayWorker:
     """A worker as this process sees it."""
 
     actor: Any
-    task: Task | None = None
+    task: BlockTask | None = None
 
 
 def play(
-    plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], recorder: Recorder
+    plan: Plan, tasks: Sequence[BlockTask], datasets: Mapping[str, Dataset], recorder: Recorder
 ) -> None:
     """Plays all blocks. After an interrupt, workers end their round, which is recorded."""
     with _connected(str(plan.on)):
@@ -115,7 +115,11 @@ class RayPool:
     """The workers of a study on the cluster."""
 
     def __init__(
-        self, plan: Plan, tasks: Sequence[Task], datasets: Mapping[str, Dataset], recorder: Recorder
+        self,
+        plan: Plan,
+        tasks: Sequence[BlockTask],
+        datasets: Mapping[str, Dataset],
+        recorder: Recorder,
     ) -> None:
         self.plan = plan
         self.recorder = recorder
@@ -190,7 +194,7 @@ class RayPool:
         if worker.task is not None:
             self.calls[worker.actor.play.remote(None, SLICE)] = worker
 
-    def _take(self, task: Task, messages: Sequence[Message | Failed]) -> bool:
+    def _take(self, task: BlockTask, messages: Sequence[Message | Failed]) -> bool:
         """Records a worker's messages, and says whether its block has ended."""
         for message in messages:
             if isinstance(message, Failed):

@@ -19,7 +19,7 @@ from tacit.execution.estimates import Estimator
 from tacit.execution.placement import Placement
 from tacit.execution.plan import Block, Plan
 from tacit.execution.planner import make_plan
-from tacit.execution.play import Task
+from tacit.execution.play import BlockTask
 from tacit.records import folder as folders
 from tacit.records.checkpoint import Checkpoints
 from tacit.records.environment import note_environment, read_environment
@@ -31,7 +31,7 @@ from tacit.study.run import Run
 from tacit.study.run_names import encoding_files, label_runs, row_names, run_ids, table_columns
 from tacit.study.study import Study, describe
 from tacit.study.study_data import StudyData, load_data
-from tacit.study.user_code import Named
+from tacit.study.user_code import RunWithId
 
 # Seconds between two checkpoints of a study; what a crash loses is computed again.
 CHECKPOINT_SECONDS = 1.0
@@ -105,7 +105,7 @@ def _play(
     recorder = Recorder(folder, rounds, checkpoints, on_event)
     checkpoints.arrange((block.index, block.runs) for block in plan.blocks)
     _warn(named, plan, on_event)
-    on_event(_start(study, named, folder, recorder.done))
+    on_event(_started_event(study, named, folder, recorder.done))
     complete = False
     try:
         if plan.blocks:
@@ -126,7 +126,7 @@ def _note_environment(folder: Path, plan: Plan) -> None:
         devices=plan.devices,
         place=location,
         threads=plan.threads,
-        side_by_side=plan.beside,
+        side_by_side=plan.side_by_side,
         here=plan.on is None,
     )
 
@@ -138,14 +138,16 @@ def _write_encodings(runs: list[Run], datasets: dict[str, Dataset], folder: Path
             encoding.save(folder / file)
 
 
-def _warn(named: Sequence[Named], plan: Plan, on_event: OnEvent) -> None:
+def _warn(named: Sequence[RunWithId], plan: Plan, on_event: OnEvent) -> None:
     for text in cautions([run for _, run in named]):
         on_event(Warned(text))
     if plan.caution:
         on_event(Warned(plan.caution))
 
 
-def _start(study: Study, named: Sequence[Named], folder: Path, done: int) -> StudyStarted:
+def _started_event(
+    study: Study, named: Sequence[RunWithId], folder: Path, done: int
+) -> StudyStarted:
     """All that is known of the study before its first round, or before the next one."""
     return StudyStarted(
         folder=str(folder),
@@ -158,7 +160,7 @@ def _start(study: Study, named: Sequence[Named], folder: Path, done: int) -> Stu
     )
 
 
-def _execute(plan: Plan, tasks: list[Task], loaded: StudyData, recorder: Recorder) -> None:
+def _execute(plan: Plan, tasks: list[BlockTask], loaded: StudyData, recorder: Recorder) -> None:
     """Plays the blocks where the plan says; modules that are not needed there are not imported."""
     if plan.on:
         from tacit.execution.ray import play
@@ -172,7 +174,7 @@ def _execute(plan: Plan, tasks: list[Task], loaded: StudyData, recorder: Recorde
 
 
 def _plan(
-    named: Sequence[Named],
+    named: Sequence[RunWithId],
     placement: Placement,
     loaded: StudyData,
     done: Collection[str] = (),
@@ -181,7 +183,7 @@ def _plan(
     return make_plan(named, placement, estimator, done)
 
 
-def _tasks(plan: Plan, named: Sequence[Named], key: str, *, exact: bool) -> list[Task]:
+def _tasks(plan: Plan, named: Sequence[RunWithId], key: str, *, exact: bool) -> list[BlockTask]:
     """The blocks for those who play them.
 
     The more workers there are, the less often each one saves its block.
@@ -190,7 +192,7 @@ def _tasks(plan: Plan, named: Sequence[Named], key: str, *, exact: bool) -> list
     every = CHECKPOINT_SECONDS * (plan.workers or 1)
     tasks = []
     for block in plan.blocks:
-        task = Task(
+        task = BlockTask(
             index=block.index,
             runs=tuple((id, runs[id]) for id in block.runs),
             key=key,
@@ -198,7 +200,7 @@ def _tasks(plan: Plan, named: Sequence[Named], key: str, *, exact: bool) -> list
             every=every,
             device=plan.devices[0],
             exact=exact,
-            beside=plan.beside,
+            side_by_side=plan.side_by_side,
         )
         tasks.append(task)
     return tasks
@@ -210,7 +212,7 @@ def _limit(plan: Plan, block: Block) -> int | None:
     return block.at_once if on_gpu and block.at_once < block.rows else None
 
 
-def _named(study: Study) -> list[Named]:
+def _named(study: Study) -> list[RunWithId]:
     runs = study.runs()
     ids = run_ids(label_runs(runs))
     return list(zip(ids, runs, strict=True))

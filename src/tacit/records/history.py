@@ -20,7 +20,7 @@ from tacit.core.errors import DataError
 from tacit.core.files import replacing
 
 FILES = ("history.jsonl", "timings.jsonl")
-Key = tuple[int, int]  # a run's position in the study, and the round
+RoundKey = tuple[int, int]  # a run's position in the study, and the round
 
 
 class History:
@@ -32,7 +32,7 @@ class History:
     def __init__(self, folder: Path, runs: Sequence[str], rounds: Mapping[str, int]) -> None:
         self.folder = folder
         self.positions = {run: position for position, run in enumerate(runs)}
-        self.keys: dict[str, list[Key]] = {}  # file -> the key of each of its lines
+        self.keys: dict[str, list[RoundKey]] = {}  # file -> the key of each of its lines
         played = self._keys_of(rounds)
         lines = {name: self._read(name, played) for name in FILES}
         if played - lines["history.jsonl"].keys():
@@ -79,14 +79,14 @@ class History:
             self._replace(name, [line for _, line in in_order])
             keys.sort()
 
-    def _keys_of(self, rounds: Mapping[str, int]) -> set[Key]:
+    def _keys_of(self, rounds: Mapping[str, int]) -> set[RoundKey]:
         """The keys of each run's first rounds."""
-        keys: set[Key] = set()
+        keys: set[RoundKey] = set()
         for run, count in rounds.items():
             keys.update((self.positions[run], round) for round in range(1, count + 1))
         return keys
 
-    def _read(self, name: str, wanted: set[Key]) -> dict[Key, bytes]:
+    def _read(self, name: str, wanted: set[RoundKey]) -> dict[RoundKey, bytes]:
         """A file's lines with the wanted keys, in order; of lines with equal keys, the first."""
         path = self.folder / name
         if not wanted or not path.exists():

@@ -21,7 +21,7 @@ FEW = 4  # rounds, before which the time that is left is not estimated
 CellState = Literal["waiting", "going", "finished", "diverged"]
 
 
-class Cell(NamedTuple):
+class TallyCell(NamedTuple):
     """One cell of the comparison: the mean score of its runs (one per seed), and their state."""
 
     mean: float | None
@@ -102,15 +102,15 @@ class Tally:
         name = ", ".join(self.grid.get(self.latest, (self.latest,)))
         return f"{text}; latest {name} {result}"
 
-    def cell(self, row: str, column: str) -> Cell:
+    def cell(self, row: str, column: str) -> TallyCell:
         """What the comparison holds in this row and column."""
         runs = [run for run, position in self.grid.items() if position == (row, column)]
         state = self._state(runs)
         scores = [self.scores.get(run) for run in runs]
         numbers = [score for score in scores if score is not None]
         if state == "diverged" or not numbers:
-            return Cell(None, state, len(runs))
-        return Cell(sum(numbers) / len(numbers), state, len(runs))
+            return TallyCell(None, state, len(runs))
+        return TallyCell(sum(numbers) / len(numbers), state, len(runs))
 
     def _state(self, runs: Sequence[str]) -> CellState:
         if any(self.ended.get(run) == "diverged" for run in runs):

@@ -30,10 +30,10 @@ from tacit.federated.wire.stage import BUFFERS
 from tacit.rounds.participant import (
     ClientOutcome,
     Draft,
-    Figures,
     Memory,
     Participant,
     Reply,
+    TrainingFigures,
     client_view,
     remembered,
 )
@@ -81,10 +81,10 @@ def draw_batches(
     run: HorizontalRun, client: int, round: int, shard: Tensor, trainer: RowTrainer
 ) -> Batches:
     """The samples of each local step of a client in a round; `shard` are its training samples."""
-    order = generator(run.seed, "batches", client, round)
+    rng = generator(run.seed, "batches", client, round)
     epochs = run.epochs_of(client)
     batch_size = run.batch_size_of(client)
-    batches = trainer.draw_batches(run.sampling, shard, epochs, batch_size, order)
+    batches = trainer.draw_batches(run.sampling, shard, epochs, batch_size, rng)
     steps = run.behaviour.steps(len(batches), run.seed, client, round)
     return batches.first(steps)
 
@@ -169,7 +169,7 @@ def finish(started: StartedWork) -> list[Draft | None]:
     return drafts
 
 
-def _figures(steps: int, samples: float, loss: float, hits: float) -> Figures:
+def _figures(steps: int, samples: float, loss: float, hits: float) -> TrainingFigures:
     if not samples:  # all batches were empty
         return steps, None, None
     return steps, loss, hits
@@ -208,7 +208,7 @@ def example_reply(run: HorizontalRun, sent: Rows, buffers: Rows) -> Reply:
         client=0,
         figures=(1, None, None),
         message=with_buffers(message, pick(buffers, None)),
-        memory=next_memory,
+        method_memory=next_memory,
         samples=single,
         steps=single,
         loss=single,
@@ -232,9 +232,9 @@ def personal_model(
     epochs = run.fine_tuning
     if not epochs:
         return row[0], buffers
-    order = generator(run.seed, "fine-tuning", client, round)
+    rng = generator(run.seed, "fine-tuning", client, round)
     batch_size = run.batch_size_of(client)
-    batches = trainer.draw_batches(PLAIN_PASSES, participant.shard, epochs, batch_size, order)
+    batches = trainer.draw_batches(PLAIN_PASSES, participant.shard, epochs, batch_size, rng)
     seed = derive(run.seed, f"fine-tuning {client}", 0, round)
     return fit(run, round, (row, buffers), batches, trainer, seed)
 

@@ -14,7 +14,7 @@ from tacit.federated.client_side import client_class
 from tacit.study.kinds.horizontal import HorizontalRun
 
 # a client's steps, and its loss and hits; these are None if it saw no sample
-Figures = tuple[int, float | None, float | None]
+TrainingFigures = tuple[int, float | None, float | None]
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Draft:
     """What a client would send if there were no wire; every tensor has one row."""
 
     client: int
-    figures: Figures
+    figures: TrainingFigures
     message: Rows
-    memory: Rows  # the method's next one
+    method_memory: Rows  # the next one
     samples: Tensor
     steps: Tensor
     loss: Tensor
@@ -76,7 +76,7 @@ class ClientOutcome:
 
     reply: Reply
     memory: Memory  # to be kept once the reply is accepted
-    figures: Figures
+    figures: TrainingFigures
     bytes: int  # of the reply
 
     @property

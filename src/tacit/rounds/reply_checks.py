@@ -12,11 +12,11 @@ from torch import Tensor
 from tacit.rounds.participant import Reply
 
 COLUMNS = ("samples", "steps", "loss")  # of a reply, unless the server sees sums only
-Form = tuple[str, ...]  # a reply's entries and columns, with their shapes and types
+ReplyForm = tuple[str, ...]  # a reply's entries and columns, with their shapes and types
 Refused = tuple[tuple[Reply, str], ...]  # replies that do not count, and why
 
 
-def form_of(reply: Reply) -> Form:
+def form_of(reply: Reply) -> ReplyForm:
     """What a reply consists of."""
     tensors: dict[str, Any] = dict(reply.message)
     for name in COLUMNS:
@@ -34,7 +34,7 @@ def _described(name: str, value: Any) -> str:
 
 
 def validate(
-    round: int, replies: Sequence[Reply], chosen: Collection[int], form: Form
+    round: int, replies: Sequence[Reply], chosen: Collection[int], form: ReplyForm
 ) -> tuple[list[Reply], Refused]:
     """The replies that count, by client, each client's first; and the others, with what is wrong.
 
@@ -55,7 +55,7 @@ def validate(
 
 
 def _flaws(
-    round: int, replies: Sequence[Reply], chosen: Collection[int], form: Form
+    round: int, replies: Sequence[Reply], chosen: Collection[int], form: ReplyForm
 ) -> list[str | None]:
     """What is wrong with each reply; None for those in order."""
     clients = frozenset(chosen)
@@ -67,7 +67,7 @@ def _flaws(
     return flaws
 
 
-def _flaw_of_form(reply: Reply, round: int, chosen: Collection[int], form: Form) -> str | None:
+def _flaw_of_form(reply: Reply, round: int, chosen: Collection[int], form: ReplyForm) -> str | None:
     """What is wrong with a reply, numbers aside."""
     if reply.round != round:
         return f"it is of round {reply.round + 1}, and this is round {round + 1}"
@@ -79,7 +79,7 @@ def _flaw_of_form(reply: Reply, round: int, chosen: Collection[int], form: Form)
     return None
 
 
-def _listed(form: Form, compared: Form) -> str:
+def _listed(form: ReplyForm, compared: ReplyForm) -> str:
     """What one form has and another has not."""
     return ", ".join(entry for entry in form if entry not in compared) or "nothing more"
 

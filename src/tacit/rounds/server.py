@@ -22,7 +22,7 @@ from tacit.federated.cohort import Cohort, SummedCohort
 from tacit.rounds.client import example_reply
 from tacit.rounds.participant import Reply
 from tacit.rounds.reception import add_silent, make_cohort, make_summed_cohort, receive
-from tacit.rounds.reply_checks import Form, Refused, form_of, validate
+from tacit.rounds.reply_checks import Refused, ReplyForm, form_of, validate
 from tacit.rounds.server_data import ServerData
 from tacit.rounds.server_state import ServerState
 from tacit.study.kinds.horizontal import HorizontalRun
@@ -47,7 +47,7 @@ def broadcast(run: HorizontalRun, server: Server, client: int) -> Rows:
     return message
 
 
-def expected_form(run: HorizontalRun, state: ServerState) -> Form:
+def expected_form(run: HorizontalRun, state: ServerState) -> ReplyForm:
     """The form of every reply of this run, which a server knows before the first one arrives."""
     client = run.participants(state.round)[0]
     sent = broadcast(run, state.server, client)
@@ -60,18 +60,18 @@ def close_round(
     replies: Sequence[Reply],
     *,
     chosen: Collection[int],
-    form: Form,
+    form: ReplyForm,
     everyone: float,
-    missing: Mapping[int, int] | None = None,
+    silent_sizes: Mapping[int, int] | None = None,
     server_data: ServerData | None = None,
 ) -> RoundEnd:
     """Makes the next state from the replies of chosen clients that have this form.
 
-    Other replies are refused. `everyone` is how many training samples all clients have; `missing`
-    names the chosen clients that did not reply, with how many samples they have.
+    Other replies are refused. `everyone` is how many training samples all clients have;
+    `silent_sizes` names the chosen clients that did not reply, with how many samples they have.
     """
     replies, refused = validate(before.round, replies, chosen, form)
-    silent = _silent_clients(run, replies, missing or {})
+    silent = _silent_clients(run, replies, silent_sizes or {})
     if not replies or len(replies) + len(silent) < run.combiner.quorum:
         return _unchanged(before, refused)
     cohort: Cohort | SummedCohort
@@ -99,13 +99,13 @@ def _unchanged(before: ServerState, refused: Refused) -> RoundEnd:
 
 
 def _silent_clients(
-    run: HorizontalRun, replies: Sequence[Reply], missing: Mapping[int, int]
+    run: HorizontalRun, replies: Sequence[Reply], silent_sizes: Mapping[int, int]
 ) -> dict[int, int]:
     """The clients that count as ones that change nothing, with how many samples they have."""
     if run.missing != "zero":
         return {}
     replied = {reply.client for reply in replies}
-    return {client: size for client, size in missing.items() if client not in replied}
+    return {client: size for client, size in silent_sizes.items() if client not in replied}
 
 
 def _next_state(

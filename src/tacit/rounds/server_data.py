@@ -49,8 +49,8 @@ class ServerData:
 
     def _draw(self, round: int, size: int) -> Samples:
         """So many of the server's own samples, others each round."""
-        draw = generator(self.run.seed, "server loss", round)
-        order = torch.randperm(len(self.sample.y), generator=draw)
+        rng = generator(self.run.seed, "server loss", round)
+        order = torch.randperm(len(self.sample.y), generator=rng)
         index = order[:size].to(self.sample.y.device)
         return Samples(self.sample.features(index), self.sample.y[index])
 
@@ -96,9 +96,9 @@ class ServerData:
         run = self.run
         trainer = self.trainer.on(data)
         everything = torch.arange(len(data.y))
-        order = generator(run.seed, purpose, state.round)
+        rng = generator(run.seed, purpose, state.round)
         batch_size = run.batch_size_of(0)
-        batches = trainer.draw_batches(PLAIN_PASSES, everything, epochs, batch_size, order)
+        batches = trainer.draw_batches(PLAIN_PASSES, everything, epochs, batch_size, rng)
         seed = derive(run.seed, purpose, 0, state.round)
         model = (state.server["x"][None], state.buffers)
         return fit(run, state.round, model, batches, trainer, seed)

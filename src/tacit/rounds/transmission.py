@@ -40,7 +40,7 @@ def _sent_as_it_is(draft: Draft, round: int) -> ClientOutcome:
         loss=draft.loss,
     )
     size = message_bytes(draft.message, ())
-    return ClientOutcome(reply, Memory(draft.memory), draft.figures, size)
+    return ClientOutcome(reply, Memory(draft.method_memory), draft.figures, size)
 
 
 class _Crossing:
@@ -86,7 +86,7 @@ class _Crossing:
         draft = self.drafts[row]
         rows = slice(row, row + 1)
         method: Rows = {}
-        if draft.memory:
+        if draft.method_memory:
             method = self._settle(row, pick(arrived, rows))
         wire = {}
         for name, memory in self.next_memories.items():
@@ -107,9 +107,9 @@ class _Crossing:
         """
         draft = self.drafts[row]
         if not draft.honest:
-            return draft.memory
+            return draft.method_memory
         view = client_view([self.run.algorithm], draft.samples)
-        return view.settle(self.memories[row].method, draft.memory, arrived)
+        return view.settle(self.memories[row].method, draft.method_memory, arrived)
 
     def _pass_stage(self, number: int, message: Rows) -> Rows:
         """The messages after the stage of this number."""

@@ -39,8 +39,8 @@ def _with_lies_in(state: RunState, name: str, rows: Tensor, lying: Tensor) -> Te
     honest = rows[~lying]
     if state.run.sums:  # nobody sees single messages
         honest = honest[:0]
-    draw = generator(state.run.seed, "attack", name, state.round)
-    lies = attack.lie(rows[lying], honest, draw)
+    rng = generator(state.run.seed, "attack", name, state.round)
+    lies = attack.lie(rows[lying], honest, rng)
     if state.run.sums and rows.isfinite().all() and not lies.isfinite().all():
         raise StudyError(
             f"{attack.name} gives no finite numbers if it sees no other client's message, as with a"

@@ -14,16 +14,16 @@ from torch import Tensor
 from tacit.core.rows import Rows
 from tacit.data.dataset import Dataset
 from tacit.rounds.client import personal_model
-from tacit.rounds.participant import Figures
+from tacit.rounds.participant import TrainingFigures
 from tacit.rounds.server import broadcast
-from tacit.simulation.state import GroupSamples, RunState
+from tacit.simulation.state import BlockSamples, RunState
 from tacit.study.tested_clients import tested_clients
 from tacit.training.batches import Samples
+from tacit.training.evaluation import LossesAndHits
 from tacit.training.row_trainer import RowTrainer
 
 Test = tuple[float | None, float | None]  # a client's loss and score on its local test
-LossesAndHits = tuple[Tensor, Tensor]  # of each sample
-Work = dict[int, Figures]  # of every client that replied
+FiguresByClient = dict[int, TrainingFigures]  # of every client that replied
 NO_SAMPLES = torch.zeros(0, dtype=torch.int64)
 
 
@@ -77,7 +77,7 @@ class TestFigures:
 
 
 def test_runs(
-    trainer: RowTrainer, samples: GroupSamples, cohorts: Sequence[tuple[RunState, Sequence[int]]]
+    trainer: RowTrainer, samples: BlockSamples, cohorts: Sequence[tuple[RunState, Sequence[int]]]
 ) -> list[TestFigures]:
     """Tests the global models of these runs, given the clients chosen for the round."""
     models = []
@@ -100,11 +100,11 @@ def test_runs(
 
 
 @dataclass(frozen=True)
-class GroupMetrics:
-    """Measures the runs of a group."""
+class BlockMetrics:
+    """Measures the runs of a block."""
 
     trainer: RowTrainer
-    samples: GroupSamples
+    samples: BlockSamples
     score: Score
 
     def global_metrics(self, state: RunState, figures: TestFigures) -> dict[str, Any]:
@@ -121,7 +121,9 @@ class GroupMetrics:
             metrics[attack.measures] = _mean(hits)
         return metrics
 
-    def local_metrics(self, state: RunState, worked: Work, figures: TestFigures) -> dict[str, Any]:
+    def local_metrics(
+        self, state: RunState, worked: FiguresByClient, figures: TestFigures
+    ) -> dict[str, Any]:
         """The tested clients' metrics.
 
         They are measured on training samples as the clients worked through them, and on their local
@@ -149,7 +151,7 @@ class GroupMetrics:
 
 
 def client_metrics(
-    score: Score, state: RunState, worked: Work, tests: Sequence[tuple[int, Test, Test]]
+    score: Score, state: RunState, worked: FiguresByClient, tests: Sequence[tuple[int, Test, Test]]
 ) -> dict[str, Any]:
     """The clients' metrics, given each one's test with the model it uses and the global one."""
     clients = []
@@ -178,7 +180,7 @@ def client_metrics(
 
 
 def _client_record(
-    score: Score, state: RunState, client: int, worked: Figures | None, test: Test
+    score: Score, state: RunState, client: int, worked: TrainingFigures | None, test: Test
 ) -> dict[str, Any]:
     """One client's figures; `test` is that of the model that it uses."""
     steps, train_loss, hits = worked or (0, None, None)

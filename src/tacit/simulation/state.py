@@ -28,7 +28,8 @@ from tacit.study.study_data import try_out
 from tacit.training.batches import Samples
 
 SAVED = ("server", "buffers", "round", "status", "best", "stale")
-MEMORIES = ("memory", "wire_memory")  # saved too
+# saved too: the names in checkpoints and of files, and those in a state
+MEMORIES = {"memory": "method_memory", "wire_memory": "wire_memory"}
 
 
 @dataclass(eq=False)
@@ -65,13 +66,13 @@ class RunState(RunProgress):
 
     run: HorizontalRun
     initial: Tensor  # (P,), before the first round
-    train: Shards[Tensor]  # each client's samples, as indices into the group's
+    train: Shards[Tensor]  # each client's samples, as indices into the block's
     test: Shards[Tensor]
     sample: Tensor  # the server's own
     server: Server
     buffers: Rows
     attackers: frozenset[int] = frozenset()
-    memory: memories.Memories = field(default_factory=dict)
+    method_memory: memories.Memories = field(default_factory=dict)
     # "0 dx" is the first stage's for the entry dx
     wire_memory: memories.Memories = field(default_factory=dict)
     # for memories that are too many to hold; without one, temporary files are used
@@ -83,16 +84,16 @@ class RunState(RunProgress):
         Memories in a file stay there, unless the checkpoint is to be `portable`.
         """
         state = {name: getattr(self, name) for name in SAVED}
-        for name in MEMORIES:
-            state[name] = memories.saved(getattr(self, name), portable=portable)
+        for name, attribute in MEMORIES.items():
+            state[name] = memories.saved(getattr(self, attribute), portable=portable)
         return state
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         for name in SAVED:
             setattr(self, name, _to(saved[name], self.initial.device))
-        for name in MEMORIES:
+        for name, attribute in MEMORIES.items():
             restored = memories.restored(saved[name], self._storage(name))
-            setattr(self, name, restored)
+            setattr(self, attribute, restored)
 
     @property
     def server_state(self) -> ServerState:
@@ -107,7 +108,7 @@ class RunState(RunProgress):
             round=self.round,
             shard=self.train[client],
             initial=self.initial,
-            memory=Memory(self.memory.get(client, {})),
+            memory=Memory(self.method_memory.get(client, {})),
             own_start=own_start,
         )
 
@@ -126,13 +127,15 @@ class RunState(RunProgress):
                 method[client] = memory.method
             if memory.wire:
                 wire[client] = memory.wire
-        self.memory = memories.updated(self.memory, method, self._storage("memory"))
-        self.wire_memory = memories.updated(self.wire_memory, wire, self._storage("wire_memory"))
+        method_storage = self._storage("memory")
+        wire_storage = self._storage("wire_memory")
+        self.method_memory = memories.updated(self.method_memory, method, method_storage)
+        self.wire_memory = memories.updated(self.wire_memory, wire, wire_storage)
 
     @property
     def stores(self) -> list[memories.StoredMemories]:
         """The memories that are in files."""
-        both = (self.memory, self.wire_memory)
+        both = (self.method_memory, self.wire_memory)
         return [store for store in both if isinstance(store, memories.StoredMemories)]
 
     def _storage(self, name: str) -> memories.FileStorage:
@@ -141,8 +144,8 @@ class RunState(RunProgress):
 
 
 @dataclass(frozen=True)
-class GroupSamples:
-    """The samples of all runs of a group.
+class BlockSamples:
+    """The samples of all runs of a block.
 
     They are the data set, a copy of it for each kind of noise, and what attackers made of theirs.
     """
@@ -168,19 +171,19 @@ class GroupSamples:
 
 
 class _Gathering:
-    """The samples of a group's runs as they come together: blocks, one after another.
+    """The samples of a block's runs as they come together: segments, one after another.
 
-    The first block is the data set.
+    The first segment is the data set.
     """
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
         self.x = [dataset.x]
         self.y = [dataset.y]
-        self.noisy: dict[str, int] = {}  # the blocks with noise, by `division_key`
+        self.noisy: dict[str, int] = {}  # the segments with noise, by `division_key`
 
     def seen_by(self, run: HorizontalRun, partition: Partition) -> int:
-        """The number of the block that this run's clients see.
+        """The number of the segment that this run's clients see.
 
         It is the data set itself, or a copy with noise; runs with the same noise share the copy.
         """
@@ -193,23 +196,23 @@ class _Gathering:
         return self.noisy[key]
 
     def poison(
-        self, run: HorizontalRun, partition: Partition, block: int, attackers: Sequence[int]
+        self, run: HorizontalRun, partition: Partition, segment: int, attackers: Sequence[int]
     ) -> dict[int, Tensor]:
-        """Adds what attackers make of their samples in a block; by client, the new indices."""
+        """Adds what attackers make of their samples in a segment; by client, the new indices."""
         indices = {}
         for client in attackers:
             shard = partition.train[client]
-            x = self.x[block][shard]
-            y = self.y[block][shard]
-            draw = generator(run.seed, "poison", client)
-            x, y = run.attackers.poison(x, y, self.dataset.classes, draw)
+            x = self.x[segment][shard]
+            y = self.y[segment][shard]
+            rng = generator(run.seed, "poison", client)
+            x, y = run.attackers.poison(x, y, self.dataset.classes, rng)
             start = self.offset(self._add(x, y))
             indices[client] = torch.arange(start, start + len(shard))
         return indices
 
-    def offset(self, block: int) -> int:
-        """The index of the block's first sample."""
-        return sum(len(y) for y in self.y[:block])
+    def offset(self, segment: int) -> int:
+        """The index of the segment's first sample."""
+        return sum(len(y) for y in self.y[:segment])
 
     def joined(self) -> Samples:
         if len(self.x) == 1:  # no need to copy the data set's pictures
@@ -227,8 +230,8 @@ def prepare(
     dataset: Dataset,
     device: torch.device,
     partitions: Mapping[str, Partition] | None = None,
-) -> tuple[GroupSamples, nn.Module, list[RunState]]:
-    """The samples of a group's runs, a module that all their models have the form of, and states.
+) -> tuple[BlockSamples, nn.Module, list[RunState]]:
+    """The samples of a block's runs, a module that all their models have the form of, and states.
 
     `partitions` are divisions of the data that were made before, by `division_key`.
     """
@@ -241,25 +244,25 @@ def prepare(
         divided[key] = partition
         module = module.to(device, dataset.x.dtype)
         states.append(_start(id, run, module, partition, gathering))
-    samples = GroupSamples(gathering.joined(), Samples(dataset.test_x, dataset.test_y))
+    samples = BlockSamples(gathering.joined(), Samples(dataset.test_x, dataset.test_y))
     return samples, module, states
 
 
 def _start(
     id: str, run: HorizontalRun, module: nn.Module, partition: Partition, gathering: _Gathering
 ) -> RunState:
-    """A run before its first round; the samples that it sees join those of the group."""
+    """A run before its first round; the samples that it sees join those of the block."""
     layout = Layout.of(module)
     x = layout.flatten(module)
-    block = gathering.seen_by(run, partition)
-    offset = gathering.offset(block)
+    segment = gathering.seen_by(run, partition)
+    offset = gathering.offset(segment)
     cpu = torch.device("cpu")
     train = partition.train.on(cpu, offset)
     attackers: Sequence[int] = ()
     if run.attackers.count:
         attackers = run.attackers.who(run.clients, run.seed)
     if attackers and run.attackers.poisons:
-        poisoned = gathering.poison(run, partition, block, attackers)
+        poisoned = gathering.poison(run, partition, segment, attackers)
         train = train.replaced(poisoned)
     return RunState(
         id=id,

@@ -13,7 +13,7 @@ from tacit.study.run import Run
 from tacit.study.run_names import label_runs
 from tacit.study.settings import SETTINGS, defaults, value_of
 
-Row = tuple[str, str]  # a setting and its values
+SettingRow = tuple[str, str]  # a setting and its values
 
 IN_TABLE = (  # also at their defaults
     "dataset",
@@ -77,11 +77,11 @@ def _attacks(runs: Sequence[Run]) -> str:
     return f", with attackers {attacks}"
 
 
-def varied_and_same(runs: Sequence[Run]) -> tuple[list[Row], list[Row]]:
+def varied_and_same(runs: Sequence[Run]) -> tuple[list[SettingRow], list[SettingRow]]:
     """The settings that vary and those that stay the same; usual defaults are left out."""
     runs = _without_references(runs)
-    varied: list[Row] = []
-    constant: list[Row] = []
+    varied: list[SettingRow] = []
+    constant: list[SettingRow] = []
     for name, item in SETTINGS.items():
         if item.metadata["asks"]:
             continue

@@ -155,7 +155,7 @@ class Run:
 
     def check_data(self, module: nn.Module, dataset: Dataset, sizes: Sequence[int]) -> None:
         """Raises StudyError where the model or the clients' sample counts do not suit the run."""
-        if not has_batch_statistics(module):
+        if not normalises_by_batch(module):
             return
         if not self.sampling.fixed_sizes:
             raise StudyError(
@@ -273,7 +273,7 @@ def check_share(name: str, value: float) -> None:
         raise StudyError(f"{name}: expected a share from 0 to below 1, got {value}")
 
 
-def has_batch_statistics(module: nn.Module) -> bool:
+def normalises_by_batch(module: nn.Module) -> bool:
     """Whether the model normalises by its batches; one sample alone has no statistics."""
     return any(map(is_batch_norm, module.modules()))
 

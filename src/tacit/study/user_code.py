@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from tacit.core.registry import Registered
 from tacit.study.run import Run
 
-Named = tuple[str, Run]  # a run and its id
+RunWithId = tuple[str, Run]  # a run and its id
 
 
-def user_code_of(runs: Sequence[Named]) -> list[str]:
+def user_code_of(runs: Sequence[RunWithId]) -> list[str]:
     """The import paths of the methods and models of these runs that are the user's own."""
     components = components_of(runs)
     classes = [f"{type(item).__module__}:{type(item).__qualname__}" for item in components]
@@ -19,7 +19,7 @@ def user_code_of(runs: Sequence[Named]) -> list[str]:
     return list(dict.fromkeys(own_classes + called))
 
 
-def components_of(runs: Sequence[Named]) -> list[Registered]:
+def components_of(runs: Sequence[RunWithId]) -> list[Registered]:
     """The methods, models and data sources that these runs consist of."""
     values: list[object] = []
     for _, run in runs:

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 BatchIndices = Sequence[Tensor]  # the samples of a row's batches: one index tensor per step
-Counts = tuple[int, ...] | Tensor
+SampleCounts = tuple[int, ...] | Tensor
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Batch:
 
     x: Tensor  # (K, B, ...)
     y: Tensor  # (K, B), of floats in a regression, or (K, B, classes) where targets are soft
-    counts: Counts  # (K,), on the device where the step must not wait for the host
+    counts: SampleCounts  # (K,), on the device where the step must not wait for the host
     packed: bool = False  # pictures are stored as `KernelNetwork.pack` stores them
 
     def column(self, device: torch.device) -> Tensor:

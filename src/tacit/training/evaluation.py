@@ -20,8 +20,8 @@ from tacit.training.threads import map_in_threads
 
 AT_ONCE = 32_768  # samples of all rows together; more would not be faster
 
-Model = tuple[Tensor, Rows]  # a row (P,) and its buffers
-Figures = tuple[Tensor, Tensor]  # each sample's loss and hit, in the host's memory
+RowAndBuffers = tuple[Tensor, Rows]  # a row (P,) and its buffers
+LossesAndHits = tuple[Tensor, Tensor]  # each sample's loss and hit, in the host's memory
 # (K, P), buffers, (K, n, ...) -> (K, n, outputs)
 RowOutputs = Callable[[Tensor, Rows, Tensor], Tensor]
 Chunk = tuple[Tensor, Tensor]  # features and targets of some samples
@@ -33,18 +33,18 @@ def evaluate(
     x: Tensor,
     y: Tensor,
     chunk: int = 1024,
-    beside: int = 1,
+    side_by_side: int = 1,
     *,
     loss: Loss = losses,
 ) -> tuple[Tensor, Tensor]:
     """Each sample's loss, and whether it was classified rightly or its squared error. # (n,), (n,)
 
-    `beside` chunks are evaluated at a time, each in a thread.
+    `side_by_side` chunks are evaluated at a time, each in a thread.
     """
     store_channels_last(module.eval())
     chunks = list(zip(x.split(chunk), y.split(chunk), strict=True))
-    if beside > 1 and len(chunks) > 1:
-        figures = _evaluate_in_threads(module, chunks, beside, loss)
+    if side_by_side > 1 and len(chunks) > 1:
+        figures = _evaluate_in_threads(module, chunks, side_by_side, loss)
     else:
         figures = [_evaluate_chunk(module, samples, loss) for samples in chunks]
     empty = x.new_zeros(0)
@@ -121,13 +121,13 @@ def evaluate_rows(
 
 def evaluate_in_turn(
     module: nn.Module,
-    models: Sequence[Model],
+    models: Sequence[RowAndBuffers],
     samples: Samples,
     indices: Sequence[Tensor] | None = None,
     *,
     loss: Loss = losses,
-    beside: int = 1,
-) -> list[Figures]:
+    side_by_side: int = 1,
+) -> list[LossesAndHits]:
     """One model after another, each loaded into `module`.
 
     Model k is evaluated on the samples that `indices[k]` names, or without `indices` on all.
@@ -141,19 +141,19 @@ def evaluate_in_turn(
         if indices is not None:
             x = samples.features(indices[k])
             y = samples.y[indices[k]]
-        sample_losses, sample_hits = evaluate(module, x, y, beside=beside, loss=loss)
+        sample_losses, sample_hits = evaluate(module, x, y, side_by_side=side_by_side, loss=loss)
         figures.append((sample_losses.cpu(), sample_hits.cpu()))
     return figures
 
 
 def evaluate_together(
     outputs: RowOutputs,
-    models: Sequence[Model],
+    models: Sequence[RowAndBuffers],
     samples: Samples,
     indices: Sequence[Tensor] | None = None,
     *,
     loss: Loss = losses,
-) -> list[Figures]:
+) -> list[LossesAndHits]:
     """As `evaluate_in_turn`, all models at once."""
     w = torch.stack([row for row, _ in models])
     buffers = join([pick(values, None) for _, values in models])

@@ -39,7 +39,7 @@ class Gradients(NamedTuple):
 
 GradientFunction = Callable[[Tensor, Rows, Batch, Tensor, Tensor], Gradients]
 # "captured": by vmap or by kernels of our own, with steps as CUDA graphs
-Form = Literal["loop", "vmap", "captured"]
+GradientForm = Literal["loop", "vmap", "captured"]
 
 
 def row_gradients(
@@ -51,7 +51,7 @@ def row_gradients(
     return VmappedGradients(module, loss)
 
 
-def has_statistics(module: nn.Module) -> bool:
+def mixes_samples(module: nn.Module) -> bool:
     """Whether samples of a batch influence each other, as under BatchNorm.
 
     Padding would change the result of such a model.
@@ -166,7 +166,7 @@ class VmappedGradients:
         self.loss = loss or losses
         self.module = copy.deepcopy(module).train()
         self.layout = Layout.of(module)
-        self.statistics = has_statistics(module)
+        self.mixes_samples = mixes_samples(module)
         self.batched = vmap(grad_and_value(self._loss, has_aux=True), randomness="different")
 
     def __call__(
@@ -180,7 +180,7 @@ class VmappedGradients:
         if not batch.y.shape[1]:
             return zero_gradients(w, buffers)
         counts = batch.counts
-        if self.statistics and not isinstance(counts, Tensor) and len(set(counts)) > 1:
+        if self.mixes_samples and not isinstance(counts, Tensor) and len(set(counts)) > 1:
             return self._by_size(w, buffers, batch)
         mask = _real_samples(batch, w)
         copies = {name: value.clone() for name, value in buffers.items()}

@@ -29,7 +29,8 @@ from tacit.core.registry import Registered
 from tacit.core.rows import Rows, join, pick, replaced
 from tacit.core.torch_private import step_adam
 
-Update = Callable[[Tensor, Tensor, Rows], tuple[Tensor, Rows]]
+# (w, g, state) -> (w, state), for K rows
+UpdateFunction = Callable[[Tensor, Tensor, Rows], tuple[Tensor, Rows]]
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Optimiser(Registered, family="optimisers", home="tacit.training.optimisers
         return self.step(w, g, state)
 
 
-def lean_update(rule: Optimiser, w: Tensor) -> Update:
+def lean_update(rule: Optimiser, w: Tensor) -> UpdateFunction:
     """`rule.update` or, on a CPU, the rule's lean form if it has one.
 
     The lean form steps row by row, so that a row's bits do not depend on the other rows.
@@ -106,7 +107,7 @@ def _defining_class(rule: type[Optimiser], method: str) -> type:
     return next(cls for cls in rule.__mro__ if method in vars(cls))
 
 
-def _plain_update(rule: Optimiser, k: int) -> Update:
+def _plain_update(rule: Optimiser, k: int) -> UpdateFunction:
     """The lean form of row k, whose numbers are read once."""
     numbers = {}
     for name, annotation in field_types(type(rule)).items():
@@ -124,7 +125,9 @@ def _plain_update(rule: Optimiser, k: int) -> Update:
     return update
 
 
-def _update_each(updates: list[Update], w: Tensor, g: Tensor, state: Rows) -> tuple[Tensor, Rows]:
+def _update_each(
+    updates: list[UpdateFunction], w: Tensor, g: Tensor, state: Rows
+) -> tuple[Tensor, Rows]:
     """Row k by `updates[k]`."""
     rows = []
     states = []

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tacit.core.vectors import Layout
 from tacit.training.evaluation import RowOutputs, row_outputs
-from tacit.training.gradients import Form, GradientFunction, has_statistics, row_gradients
+from tacit.training.gradients import GradientForm, GradientFunction, mixes_samples, row_gradients
 from tacit.training.kernel_network import KernelGradients, KernelNetwork
 from tacit.training.kernel_reader import read
 from tacit.training.losses import Loss
@@ -24,12 +24,12 @@ class RowModule:
     as they read it.
     """
 
-    def __init__(self, module: nn.Module, x: Tensor, form: Form, *, kernels: bool) -> None:
+    def __init__(self, module: nn.Module, x: Tensor, form: GradientForm, *, kernels: bool) -> None:
         self.module = copy.deepcopy(module).to(x.device)
         self.layout = Layout.of(module)
         self.form = form
         self.draws = draws_numbers(self.module, x)
-        independent = not self.draws and not has_statistics(self.module)
+        independent = not self.draws and not mixes_samples(self.module)
         self.can_be_captured = form == "captured" and independent
         self.outputs: RowOutputs | None = None
         self.network: KernelNetwork | None = None

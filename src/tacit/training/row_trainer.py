@@ -31,8 +31,13 @@ from tacit.core.rows import Rows, join, pick
 from tacit.core.vectors import Layout
 from tacit.training.batches import Batches, ListedBatches, PackedBatches, Samples, gather
 from tacit.training.captured import CapturedTrainer
-from tacit.training.evaluation import Figures, Model, evaluate_in_turn, evaluate_together
-from tacit.training.gradients import Form, GradientFunction
+from tacit.training.evaluation import (
+    LossesAndHits,
+    RowAndBuffers,
+    evaluate_in_turn,
+    evaluate_together,
+)
+from tacit.training.gradients import GradientForm, GradientFunction
 from tacit.training.kernel_layers import PROGRAMS
 from tacit.training.losses import Loss, checked, losses
 from tacit.training.optimisers import Optimiser
@@ -61,7 +66,7 @@ class RowTrainer:
         samples: Samples,
         *,
         device: str | torch.device = "cpu",
-        form: Form | None = None,
+        form: GradientForm | None = None,
         at_once: int | None = None,
         gradient: GradientFunction | None = None,
         loss: Loss | None = None,
@@ -73,7 +78,7 @@ class RowTrainer:
         self.device = torch.device(device)
         self.tf32 = tf32
         self.side_by_side = side_by_side
-        self.form: Form = form or _usual_form(self.device)
+        self.form: GradientForm = form or _usual_form(self.device)
         self.loss = None if loss is None else checked(loss)
         self.own_gradient = gradient is not None
         self._in_thread = False  # whether other trainers train in other threads at the same time
@@ -211,8 +216,11 @@ class RowTrainer:
             return self._full_gradients(x, shards, buffers or {}, self._seed_column(seeds, len(x)))
 
     def test(
-        self, models: Sequence[Model], samples: Samples, indices: Sequence[Tensor] | None = None
-    ) -> list[Figures]:
+        self,
+        models: Sequence[RowAndBuffers],
+        samples: Samples,
+        indices: Sequence[Tensor] | None = None,
+    ) -> list[LossesAndHits]:
         """Each model, a row (P,) and its buffers, on all samples or on those that its index names.
 
         The result is each sample's loss and hit, in the host's memory. Samples must be in the form
@@ -226,7 +234,7 @@ class RowTrainer:
             if outputs is not None:
                 return evaluate_together(outputs, models, samples, indices, loss=loss)
             return evaluate_in_turn(
-                self.module, models, samples, indices, loss=loss, beside=self.side_by_side
+                self.module, models, samples, indices, loss=loss, side_by_side=self.side_by_side
             )
 
     @torch.no_grad()
@@ -373,7 +381,7 @@ class RowTrainer:
         return min(asked or usual, PROGRAMS)
 
 
-def _usual_form(device: torch.device) -> Form:
+def _usual_form(device: torch.device) -> GradientForm:
     return "loop" if device.type == "cpu" else "captured"
 
 

@@ -1,9 +1,9 @@
 """How the batches of a row's local steps are drawn from its samples.
 
->>> draw = torch.Generator().manual_seed(0)
->>> [len(batch) for batch in Epochs().batches(torch.arange(5), 2, 2, draw)]
+>>> rng = torch.Generator().manual_seed(0)
+>>> [len(batch) for batch in Epochs().batches(torch.arange(5), 2, 2, rng)]
 [2, 2, 1, 2, 2, 1]
->>> len(Poisson().batches(torch.arange(5), 2, 2, draw))
+>>> len(Poisson().batches(torch.arange(5), 2, 2, rng))
 6
 """
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tacit.core.errors import StudyError
 from tacit.core.rows import Rows, head, join, pick
-from tacit.training.batches import BatchIndices, Counts, gather
+from tacit.training.batches import BatchIndices, SampleCounts, gather
 from tacit.training.gradients import GradientFunction
 from tacit.training.optimisers import Optimiser, lean_update
 
@@ -172,7 +172,7 @@ def _take_steps(
     work = loop_state.work
     rule = loop_state.rule
     update = lean_update(work.optimiser, w)
-    figures: list[tuple[Tensor, Tensor, Counts]] = []
+    figures: list[tuple[Tensor, Tensor, SampleCounts]] = []
     for step, indices in enumerate(zip(*batches, strict=True), first):
         batch = gather(*samples, indices)
         gradients = gradient(w, buffers, batch, *draws_from(loop_state.seeds, step))
@@ -208,7 +208,9 @@ def check_gradient(g: Tensor, w: Tensor) -> None:
         )
 
 
-def _sum_over_batches(figures: list[tuple[Tensor, Tensor, Counts]], w: Tensor) -> list[StepSums]:
+def _sum_over_batches(
+    figures: list[tuple[Tensor, Tensor, SampleCounts]], w: Tensor
+) -> list[StepSums]:
     """The sums of these steps, from each step's mean loss, hits and counts."""
     if not figures:
         return []

@@ -10,7 +10,7 @@ from tacit.core import torch_private
 from tacit.core.rows import columns
 from tacit.core.vectors import Layout
 from tacit.training.batches import Batch, ListedBatches, Samples
-from tacit.training.gradients import has_statistics, row_gradients
+from tacit.training.gradients import mixes_samples, row_gradients
 from tacit.training.optimisers import Adam, lean_update
 from tacit.training.row_trainer import RowTrainer
 from tacit.training.torch_modes import draws_numbers
@@ -93,7 +93,7 @@ def test_batch_norm_is_recognised(
     assert torch_private.is_batch_norm(norm)
     assert not torch_private.is_batch_norm(nn.GroupNorm(2, 6))
     untracked = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6, track_running_stats=False))
-    assert has_statistics(untracked)
+    assert mixes_samples(untracked)
 
 
 @pytest.mark.parametrize("private", [True, False])

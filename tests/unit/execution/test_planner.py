@@ -88,7 +88,7 @@ def test_a_client_is_computed_by_one_thread_and_spare_cores_take_others() -> Non
         "model": "cnn",
         "rounds": 1,
     }
-    for clients, settings, beside in (
+    for clients, settings, side_by_side in (
         (8, {}, 4),
         (2, {}, 2),
         (1, {}, 1),
@@ -96,12 +96,15 @@ def test_a_client_is_computed_by_one_thread_and_spare_cores_take_others() -> Non
         (8, {"model": ["cnn", "linear"]}, 1),
     ):
         plan = tacit.plan({**pictures, "clients": clients, **settings}, workers=1)
-        assert (plan.threads, plan.beside) == (1, beside), (clients, settings)
+        assert (plan.threads, plan.side_by_side) == (1, side_by_side), (clients, settings)
     shared = tacit.plan({**pictures, "clients": 8, "seed": [0, 1]}, workers=2)
-    assert (shared.threads, shared.beside) == (1, 2)
-    assert tacit.plan({**pictures, "clients": 8}, threads=3).beside == 1
+    assert (shared.threads, shared.side_by_side) == (1, 2)
+    assert tacit.plan({**pictures, "clients": 8}, threads=3).side_by_side == 1
     short = tacit.plan({**FAST, "clients": 4})
-    assert (short.threads, short.beside) == (1, 1)  # threads would wait for each other's Python
+    assert (short.threads, short.side_by_side) == (
+        1,
+        1,
+    )  # threads would wait for each other's Python
 
 
 @pytest.mark.usefixtures("four_cores")

@@ -155,14 +155,16 @@ def test_with_mu_zero_and_theta_one_every_client_is_alone() -> None:
     plus = simulate(tiny_dataset(), algorithm=rule, **study).states[0]
     alone = simulate(tiny_dataset(), algorithm="local", **study).states[0]
     for client in range(3):
-        torch.testing.assert_close(plus.memory[client]["w"], alone.memory[client]["w"])
+        torch.testing.assert_close(
+            plus.method_memory[client]["w"], alone.method_memory[client]["w"]
+        )
 
 
 def test_a_client_that_is_not_sampled_keeps_its_model_and_still_counts() -> None:
     lists = {"name": "listed", "lists": [[0, 1, 2], [0]]}
     study: Any = {"selection": lists, "rounds": 2, "batch_size": 8}
     state = simulate(tiny_dataset(), algorithm="fedplus", **study).states[0]
-    rows = torch.cat([state.memory[k]["w"] for k in range(3)])
+    rows = torch.cat([state.method_memory[k]["w"] for k in range(3)])
     torch.testing.assert_close(state.server["models"], rows)
     torch.testing.assert_close(state.server["x"], rows.mean(0))
 

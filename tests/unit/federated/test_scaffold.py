@@ -160,19 +160,21 @@ def test_clients_that_are_not_sampled_keep_their_variate_and_c_stays_the_mean_of
         }
         two = simulate(tiny_dataset(), rounds=2, **study).states[0]
         three = simulate(tiny_dataset(), rounds=3, **study).states[0]
-        assert torch.equal(two.memory[1]["c"], three.memory[1]["c"])
-        assert torch.equal(two.memory[2]["c"], three.memory[2]["c"])
-        assert not torch.equal(two.memory[0]["c"], three.memory[0]["c"])
+        assert torch.equal(two.method_memory[1]["c"], three.method_memory[1]["c"])
+        assert torch.equal(two.method_memory[2]["c"], three.method_memory[2]["c"])
+        assert not torch.equal(two.method_memory[0]["c"], three.method_memory[0]["c"])
         n = torch.tensor([len(shard) for shard in three.train], dtype=D)[:, None]
         p = n / n.sum() if weights == "samples" else torch.full_like(n, 1 / 3)
-        rows = torch.cat([three.memory[k]["c"] for k in range(3)])
+        rows = torch.cat([three.method_memory[k]["c"] for k in range(3)])
         torch.testing.assert_close(three.server["c"], (p * rows).sum(0))
 
 
 def test_a_lost_reply_leaves_c_the_mean_of_the_control_variates() -> None:
     study: Any = {"algorithm": "scaffold", "rounds": 6, "dropout": 0.5, "batch_size": 8}
     state = simulate(tiny_dataset(), **study).states[0]
-    c_k = [rows["c"][0] for rows in state.memory.values()]  # zero for clients without a memory
+    c_k = [
+        rows["c"][0] for rows in state.method_memory.values()
+    ]  # zero for clients without a memory
     torch.testing.assert_close(state.server["c"], sum(c_k) / 3)
 
 

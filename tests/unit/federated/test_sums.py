@@ -53,8 +53,8 @@ def test_a_method_ends_where_it_ends_with_single_messages(name: str, weights: st
     summed = simulate(tiny_dataset(), wire=["sum"], **settings).states[0]
     for entry, value in clear.server.items():
         torch.testing.assert_close(summed.server[entry], value, rtol=1e-9, atol=1e-12)
-    for client, memory in clear.memory.items():
-        torch.testing.assert_close(summed.memory[client], memory, rtol=1e-9, atol=1e-12)
+    for client, memory in clear.method_memory.items():
+        torch.testing.assert_close(summed.method_memory[client], memory, rtol=1e-9, atol=1e-12)
 
 
 def test_the_methods_that_are_named_to_work_are_among_them() -> None:
@@ -97,7 +97,7 @@ class Doubled(Stage):
 
 def control_gap(simulation: Any) -> float:
     state = simulation.states[0]
-    c_k = [rows["c"][0] for rows in state.memory.values()]
+    c_k = [rows["c"][0] for rows in state.method_memory.values()]
     mean = sum(c_k) / state.run.clients
     return float((state.server["c"] - mean).abs().max())
 
@@ -162,7 +162,7 @@ def test_a_combiner_of_ones_own_is_refused_behind_a_sum_even_where_it_is_linear(
 def test_an_attack_that_needs_the_others_without_saying_so_is_told_what_to_declare() -> None:
     @dataclass(frozen=True)
     class Mirror(Attackers):
-        def lie(self, mine: Tensor, others: Tensor, draw: Any) -> Tensor:
+        def lie(self, mine: Tensor, others: Tensor, rng: Any) -> Tensor:
             return -others.mean(0).expand_as(mine)
 
     simulate(tiny_dataset(), attackers=Mirror())
@@ -208,7 +208,7 @@ def test_behind_a_wire_that_owes_c_stays_the_mean_of_what_arrives_and_will(wire:
     simulation = simulate(tiny_dataset(), wire=wire, **settings)
     state = simulation.states[0]
     owed = sum(rows["0 dc"][0] for rows in state.wire_memory.values()) / state.run.clients
-    c_k = sum(rows["c"][0] for rows in state.memory.values()) / state.run.clients
+    c_k = sum(rows["c"][0] for rows in state.method_memory.values()) / state.run.clients
     torch.testing.assert_close(state.server["c"] + owed, c_k, rtol=0, atol=1e-12)
 
 
@@ -257,7 +257,7 @@ def test_behind_a_sum_an_attacker_sees_nobody_whatever_it_declares() -> None:
     class Peeking(Attackers, name="peeking"):
         """Of a user who forgot to declare that it sees others."""
 
-        def lie(self, mine: Any, others: Any, draw: Any) -> Any:
+        def lie(self, mine: Any, others: Any, rng: Any) -> Any:
             assert len(others) == 0, "behind a sum nobody sees the others"
             return -mine
 

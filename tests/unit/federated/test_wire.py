@@ -182,7 +182,7 @@ def test_through_a_wire_that_loses_something_c_is_still_the_mean_of_the_control_
         "wire": wire,
     }
     state = simulate(tiny_dataset(120), algorithm="scaffold", **run).states[0]
-    c_k = torch.cat([state.memory[k]["c"] for k in range(3)])
+    c_k = torch.cat([state.method_memory[k]["c"] for k in range(3)])
     torch.testing.assert_close(state.server["c"], c_k.mean(0))
 
 
@@ -194,7 +194,7 @@ def test_with_error_feedback_c_is_the_mean_less_what_is_owed() -> None:
         "wire": [{"name": "top_k", "share": 0.2}, "quantise"],
     }
     state = simulate(tiny_dataset(120), algorithm="scaffold", **run).states[0]
-    c_k = torch.cat([state.memory[k]["c"] for k in range(3)])
+    c_k = torch.cat([state.method_memory[k]["c"] for k in range(3)])
     owed = torch.cat([state.wire_memory[k]["0 dc"] for k in range(3)])
     torch.testing.assert_close(state.server["c"], (c_k - owed).mean(0))
 
@@ -203,7 +203,7 @@ def test_the_server_s_copy_of_a_personal_model_is_the_model_less_what_is_owed() 
     run: Any = {"rounds": 8, "batch_size": 8, "wire": [{"name": "top_k", "share": 0.2}]}
     state = simulate(tiny_dataset(120), algorithm={"name": "fedplus", "mu": 0.1}, **run).states[0]
     for client in range(3):
-        w = state.memory[client]["w"][0]
+        w = state.method_memory[client]["w"][0]
         owed = state.wire_memory[client]["0 dx"][0]
         torch.testing.assert_close(state.server["models"][client], w - owed)
 

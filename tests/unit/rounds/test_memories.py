@@ -50,7 +50,7 @@ def restore(engine: Simulation, saved: list[dict[str, Any]]) -> None:
 
 
 def assert_equal_states(state: RunState, expected: RunState) -> None:
-    for name in ("server", "memory", "wire_memory"):
+    for name in ("server", "method_memory", "wire_memory"):
         actual_rows = dict(getattr(state, name))
         expected_rows = dict(getattr(expected, name))
         torch.testing.assert_close(actual_rows, expected_rows, rtol=0, atol=0)
@@ -156,12 +156,12 @@ def test_without_a_checkpoint_nothing_that_the_last_one_needs_is_written_over(
     for _ in range(3):
         list(engine.play_round())
     saved = engine.saved()
-    held = dict(engine.states[0].memory)
+    held = dict(engine.states[0].method_memory)
     for _ in range(10):
         list(engine.play_round())
     again = an_engine(tmp_path / "memories")
     restore(again, saved)
-    torch.testing.assert_close(dict(again.states[0].memory), held, rtol=0, atol=0)
+    torch.testing.assert_close(dict(again.states[0].method_memory), held, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("late", [0, 1, 3])
@@ -171,7 +171,7 @@ def test_news_of_a_checkpoint_may_come_late(tmp_path: Path, tiny_limit: None, la
     for _ in range(4):
         list(engine.play_round())
     saved = engine.saved()
-    held = dict(engine.states[0].memory)
+    held = dict(engine.states[0].method_memory)
     for _ in range(late):
         list(engine.play_round())
     engine.checkpointed()

@@ -191,7 +191,7 @@ def any_of_this_round(coordinator: Coordinator, replies: list[bytes]) -> bool:
 def assert_same_memories(sites: list[Site], simulation: Simulation) -> None:
     state = simulation.states[0]
     for client, site in enumerate(sites):
-        for name, rows in state.memory.get(client, {}).items():
+        for name, rows in state.method_memory.get(client, {}).items():
             assert torch.equal(site.memory.method[name], rows), (client, name)
         for name, rows in state.wire_memory.get(client, {}).items():
             assert torch.equal(site.memory.wire[name], rows), (client, name)

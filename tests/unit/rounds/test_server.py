@@ -155,7 +155,7 @@ def test_only_clients_that_were_chosen_count() -> None:
 
 def test_who_has_replied_is_not_missing() -> None:
     run, state, honest = a_round(missing="zero")
-    end = close(run, state, honest, missing={0: 50})
+    end = close(run, state, honest, silent_sizes={0: 50})
     alone = close(run, state, honest)
     assert end.state is not None
     assert alone.state is not None

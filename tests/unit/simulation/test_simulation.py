@@ -548,7 +548,7 @@ def test_full_gradients_leave_the_global_generator_alone() -> None:
         torch.manual_seed(seed)
         before = torch.random.get_rng_state()
         state = simulate(**OWN, algorithm=Memorious(), batch_size=20).states[0]
-        gradients.append(state.memory[0]["full"])
+        gradients.append(state.method_memory[0]["full"])
         assert torch.equal(before, torch.random.get_rng_state())
     assert torch.equal(*gradients)
 
@@ -654,8 +654,8 @@ def test_memory_full_gradients_and_personal_models_are_kept(form: str) -> None:
     simulation = simulate(form=form, algorithm=Memorious(), rounds=3, selection=lists)
     state = simulation.states[0]
     assert state.server["turn"] == 3
-    assert [state.memory[client]["turns"].item() for client in range(3)] == [2, 3, 2]
-    for memory in state.memory.values():
+    assert [state.method_memory[client]["turns"].item() for client in range(3)] == [2, 3, 2]
+    for memory in state.method_memory.values():
         assert torch.equal(memory["born"][0], state.initial)
     impersonal = simulate(form=form, algorithm=Memorious(pull=0.0), rounds=3, selection=lists)
     assert torch.equal(state.server["x"], impersonal.states[0].server["x"])
@@ -675,7 +675,7 @@ def test_the_full_gradient_is_that_of_all_the_clients_samples() -> None:
     output = linear(simulation.samples.x[shard], x, 5)
     loss = nn.functional.cross_entropy(output, simulation.samples.y[shard])
     (gradient,) = torch.autograd.grad(loss, x)
-    torch.testing.assert_close(state.memory[1]["full"][0], gradient)
+    torch.testing.assert_close(state.method_memory[1]["full"][0], gradient)
 
 
 @dataclass(frozen=True)
@@ -689,4 +689,4 @@ class FirstIsBroken(Combiner):
 def test_memory_is_committed_only_when_the_server_took_the_reply() -> None:
     simulation = simulate(algorithm=Memorious(), combiner=FirstIsBroken(), rounds=2)
     assert simulation.states[0].status == "diverged"
-    assert simulation.states[0].memory == {}
+    assert simulation.states[0].method_memory == {}

@@ -274,7 +274,7 @@ class Forgetful(nn.Module):
 @pytest.mark.parametrize("module", [MODULE, Forgetful()])
 def test_chunks_side_by_side_are_the_same_figures(module: nn.Module) -> None:
     loss, hit = evaluate(module, X, Y, 7)
-    loss_beside, hit_beside = evaluate(module, X, Y, 7, beside=3)
+    loss_beside, hit_beside = evaluate(module, X, Y, 7, side_by_side=3)
     assert torch.equal(loss, loss_beside)
     assert torch.equal(hit, hit_beside)
 

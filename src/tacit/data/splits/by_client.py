@@ -8,8 +8,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.arrays import Index
 from tacit.core.errors import DataError
-from tacit.data.splits.split import Index, Split, by_owner
+from tacit.data.splits.split import Split, by_owner
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.core.arrays import Index
 from tacit.core.errors import DataError
 from tacit.core.registry import Registered
-from tacit.data.splits.split import Index
 
 
 @dataclass(frozen=True)

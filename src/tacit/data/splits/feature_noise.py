@@ -9,9 +9,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.arrays import Index
 from tacit.core.errors import StudyError
 from tacit.data.splits.iid import Iid
-from tacit.data.splits.split import Index, Split
+from tacit.data.splits.split import Split
 
 
 @dataclass(frozen=True)

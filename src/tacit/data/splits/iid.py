@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.data.splits.split import Index, Split
+from tacit.core.arrays import Index
+from tacit.data.splits.split import Split
 
 
 @dataclass(frozen=True)

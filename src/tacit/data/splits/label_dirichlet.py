@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.arrays import Index
 from tacit.core.errors import StudyError
-from tacit.data.splits.split import Dealt, Index, Split, deal, draw_until
+from tacit.data.splits.split import Dealt, Split, deal, draw_until
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.arrays import Index
 from tacit.core.errors import DataError
 from tacit.core.registry import Registered
 
-Index = NDArray[np.int64]
 Dealt = tuple[Index, Index]  # samples, and the client that each goes to
 DRAWS = 1000  # how often at most a split is drawn again while a client has too few samples
 DEALT = 1_000_000  # shares in all these draws: with very many clients there are fewer draws

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from tacit.core.arrays import Floats
 from tacit.core.errors import StudyError
 from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.fusion import Assignment, Fused, Fusion
-from tacit.federated.fusion.matching import Floats
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Average(Fusion, name="average"):
     def fuse(
         self,
         networks: Sequence[Dense],
-        draw: np.random.Generator,
+        rng: np.random.Generator,
         *,
         counts: Floats | None = None,
         start: Assignment | None = None,

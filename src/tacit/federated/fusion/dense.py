@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tacit.core.arrays import Floats
 from tacit.core.errors import DataError
-from tacit.federated.fusion.matching import Floats, Places
+from tacit.federated.fusion.matching import Places
 
 State = Mapping[str, Tensor]  # as torch saves models
 SHORT = 7  # layers whose order can be found by trying
@@ -93,9 +94,9 @@ def check_neurons(module: nn.Module, shape: Sequence[int], name: str = "the mode
     its outgoing weights, and all are shuffled.
     """
     network = Dense.of(module.state_dict(), name)
-    draw = np.random.default_rng(0)
-    doubled = _doubled(network, draw)
-    x = torch.from_numpy(draw.normal(size=(2, *shape)))
+    rng = np.random.default_rng(0)
+    doubled = _doubled(network, rng)
+    x = torch.from_numpy(rng.normal(size=(2, *shape)))
     x = x.to(next(module.parameters()))
     try:
         with torch.no_grad():
@@ -156,10 +157,10 @@ def _check_numbers(name: str, weights: Mapping[str, Any], biases: Mapping[str, A
         )
 
 
-def _doubled(network: Dense, draw: np.random.Generator) -> Dense:
+def _doubled(network: Dense, rng: np.random.Generator) -> Dense:
     """The network with every neuron twice, at half of its outgoing weights, and shuffled."""
     twice = [np.repeat(np.arange(width), 2) for width in network.widths]
-    doubled = network.part([draw.permutation(neurons) for neurons in twice])
+    doubled = network.part([rng.permutation(neurons) for neurons in twice])
     halves = [weight / 2 for weight in doubled.weights[1:]]
     return Dense((doubled.weights[0], *halves), doubled.biases)
 

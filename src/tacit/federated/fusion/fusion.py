@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tacit.core.arrays import Floats
 from tacit.core.errors import DataError, StudyError
 from tacit.core.registry import Registered
 from tacit.federated.fusion.dense import Dense
-from tacit.federated.fusion.matching import Floats, Matching, Places
+from tacit.federated.fusion.matching import Matching, Places
 
 SMALLEST = 1e-30  # of variances
 
@@ -53,7 +54,7 @@ class Fusion(Registered, family="fusions", home="tacit.federated.fusion"):
     def fuse(
         self,
         networks: Sequence[Dense],
-        draw: np.random.Generator,
+        rng: np.random.Generator,
         *,
         counts: Floats | None = None,
         start: Assignment | None = None,

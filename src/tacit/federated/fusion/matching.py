@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-Floats = NDArray[np.float64]
+from tacit.core.arrays import Floats
+
 Integers = NDArray[np.int64]
 Places = Integers  # the index of the atom that each of a client's vectors belongs to
 PROBES = 3  # prices that are tried for new atoms
@@ -127,7 +128,7 @@ class Atoms:
 
 
 # New hyper-parameters, which follow from the places of all clients' vectors.
-Update = Callable[[Sequence[Places]], tuple[Sequence[Bag], Prior]]
+Reestimation = Callable[[Sequence[Places]], tuple[Sequence[Bag], Prior]]
 
 
 def gains(bag: Bag, atoms: Atoms, *, integrated: bool = False) -> Floats:
@@ -210,11 +211,11 @@ def match(
     bags: Sequence[Bag],
     prior: Prior,
     rules: Rules,
-    draw: np.random.Generator,
+    rng: np.random.Generator,
     *,
     start: Sequence[Places] | None = None,
     start_shift: Floats | None = None,
-    update: Update | None = None,
+    update: Reestimation | None = None,
 ) -> Matching:
     """Assigns all vectors to atoms: the largest client first, then sweeps in random order.
 
@@ -231,7 +232,7 @@ def match(
     for _ in range(rules.sweeps):
         if update:
             descent.renew(*update(descent.places))
-        changed = descent.sweep(draw.permutation(len(bags)))
+        changed = descent.sweep(rng.permutation(len(bags)))
         # A sweep makes clients' own atoms anew, without the shift, so the next may change more.
         if not changed and not shifted:
             break

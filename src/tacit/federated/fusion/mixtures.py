@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from tacit.core.arrays import Floats
 from tacit.core.errors import DataError
-from tacit.federated.fusion.matching import Floats, Matching
+from tacit.federated.fusion.matching import Matching
 from tacit.federated.fusion.spahm import Spahm
 
 
 def fuse_mixtures(
     mixtures: Sequence[Any],
-    draw: np.random.Generator,
+    rng: np.random.Generator,
     samples: Sequence[float] | None = None,
     method: Spahm | None = None,
 ) -> tuple[Any, Matching]:
@@ -32,7 +33,7 @@ def fuse_mixtures(
     kind = _covariance_type(mixtures)
     sizes = _sample_sizes(samples, len(mixtures))
     means = [mixture.means_ for mixture in mixtures]
-    matching = (method or Spahm()).match(means, draw)
+    matching = (method or Spahm()).match(means, rng)
     weights = [size * mixture.weights_ for size, mixture in zip(sizes, mixtures, strict=True)]
     total_weights = _summed(matching, weights)
     fused = GaussianMixture(len(matching.atoms), covariance_type=kind)

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from tacit.core.arrays import Floats
 from tacit.core.errors import DataError, StudyError
 from tacit.core.seeds import numpy_generator
 from tacit.federated.fusion.dense import Dense, check_neurons, in_order
 from tacit.federated.fusion.fusion import Assignment, Fusion, check_networks
-from tacit.federated.fusion.matching import Floats, Matching
+from tacit.federated.fusion.matching import Matching
 from tacit.federated.fusion.mixtures import fuse_mixtures
 from tacit.federated.fusion.spahm import Spahm
 from tacit.models.weight_files import keeps_order, read_state, write_state
@@ -71,20 +72,20 @@ def fuse_models(models: Sequence[Any], method: Method, *, counts: Any, seed: int
         raise DataError(f"expected a list of models to fuse, got {type(models).__name__}")
     if len(models) < 2:
         raise DataError(f"expected two models or more to fuse, got {len(models)}")
-    draw = numpy_generator(seed, "fusion")
+    rng = numpy_generator(seed, "fusion")
     if all(hasattr(model, "covariance_type") for model in models):
-        mixture, matching = fuse_mixtures(models, draw, counts, _choose_spahm(method))
+        mixture, matching = fuse_mixtures(models, rng, counts, _choose_spahm(method))
         return _fused_vectors(mixture, matching)
     if all(hasattr(model, "__array__") for model in models):  # NumPy's, torch's, pandas'
         if counts is not None:
             raise StudyError("vectors are matched without counts; leave them out")
-        matching = _choose_spahm(method).match([_matrix(model) for model in models], draw)
+        matching = _choose_spahm(method).match([_matrix(model) for model in models], rng)
         return _fused_vectors(matching.atoms, matching)
-    return _fuse_networks(models, method, counts, draw)
+    return _fuse_networks(models, method, counts, rng)
 
 
 def _fuse_networks(
-    models: Sequence[Any], method: Method, counts: Any, draw: np.random.Generator
+    models: Sequence[Any], method: Method, counts: Any, rng: np.random.Generator
 ) -> FusedModels:
     names = tuple(_model_name(model, number) for number, model in enumerate(models))
     weights = [_read_weights(model, name) for model, name in zip(models, names, strict=True)]
@@ -97,7 +98,7 @@ def _fuse_networks(
     if counts is not None and not fusion.uses_counts:
         advice = "leave them out, or see class_weights"
         raise StudyError(f"{fusion.name} with these settings does not use counts; {advice}")
-    fused = fusion.fuse(networks, draw, counts=_check_counts(counts, networks))
+    fused = fusion.fuse(networks, rng, counts=_check_counts(counts, networks))
     if isinstance(models[0], nn.Module):
         fused_model: Any = fused.network.module(models[0])
     else:

@@ -11,19 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tacit.core.arrays import Floats
 from tacit.core.errors import StudyError
 from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.fusion import Assignment, Fused, Fusion, check_sizes, fuse_layers
-from tacit.federated.fusion.matching import (
-    Atoms,
-    Bag,
-    Floats,
-    Matching,
-    Places,
-    Prior,
-    Rules,
-    match,
-)
+from tacit.federated.fusion.matching import Atoms, Bag, Matching, Places, Prior, Rules, match
 
 BIAS = 0.1  # the prior mean of biases in the authors' code
 FLATTEST = 1e8
@@ -71,7 +63,7 @@ class Pfnm(Fusion, name="pfnm"):
     def fuse(
         self,
         networks: Sequence[Dense],
-        draw: np.random.Generator,
+        rng: np.random.Generator,
         *,
         counts: Floats | None = None,
         start: Assignment | None = None,
@@ -88,7 +80,7 @@ class Pfnm(Fusion, name="pfnm"):
             bags = self._bags(vectors, bias, shares if layer == last_layer else None)
             prior = self._prior(vectors[0].shape[1], bias)
             shift = prior.mean if self.reference else None  # where its later rounds begin
-            return match(bags, prior, rules, draw, start=places, start_shift=shift)
+            return match(bags, prior, rules, rng, start=places, start_shift=shift)
 
         network, assignment, solving = fuse_layers(networks, match_layer, start)
         output_bias = self._output_bias(networks, shares)

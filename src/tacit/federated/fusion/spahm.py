@@ -12,19 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from tacit.core.arrays import Floats
 from tacit.core.errors import DataError
 from tacit.federated.fusion.dense import Dense
 from tacit.federated.fusion.fusion import Assignment, Fused, Fusion, check_sizes, fuse_layers
-from tacit.federated.fusion.matching import (
-    Atoms,
-    Bag,
-    Floats,
-    Matching,
-    Places,
-    Prior,
-    Rules,
-    match,
-)
+from tacit.federated.fusion.matching import Atoms, Bag, Matching, Places, Prior, Rules, match
 
 FLOOR = 1e-10  # of variances
 LOOKED_AT = 500  # vectors, for a first guess
@@ -56,7 +48,7 @@ class Spahm(Fusion, name="spahm"):
     def match(
         self,
         bags: Sequence[Floats],
-        draw: np.random.Generator,
+        rng: np.random.Generator,
         *,
         start: Sequence[Places] | None = None,
     ) -> Matching:
@@ -74,13 +66,13 @@ class Spahm(Fusion, name="spahm"):
         weighed, prior = weigh(vectors, *guess)
         rules = Rules(self.gamma, self.sweeps, integrated=True)
         estimating = update if self.estimate else None
-        matching = match(weighed, prior, rules, draw, start=start, update=estimating)
+        matching = match(weighed, prior, rules, rng, start=start, update=estimating)
         return replace(matching, atoms=matching.atoms + centre)
 
     def fuse(
         self,
         networks: Sequence[Dense],
-        draw: np.random.Generator,
+        rng: np.random.Generator,
         *,
         counts: Floats | None = None,
         start: Assignment | None = None,
@@ -88,7 +80,7 @@ class Spahm(Fusion, name="spahm"):
         def match_layer(
             _layer: int, vectors: Sequence[Floats], places: Sequence[Places] | None
         ) -> Matching:
-            return self.match(vectors, draw, start=places)
+            return self.match(vectors, rng, start=places)
 
         network, assignment, solving = fuse_layers(networks, match_layer, start)
         output_bias = np.mean([client.biases[-1] for client in networks], axis=0)

@@ -58,12 +58,12 @@ class Attackers(Registered, family="attackers", home="tacit.federated.wire.attac
         chosen = rng.choice(population, self.count, replace=False)
         return tuple(sorted(chosen.tolist()))
 
-    def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
+    def lie(self, mine: Tensor, others: Tensor, rng: torch.Generator) -> Tensor:
         """What the attackers send: from their own updates (L, P) and those of the honest (H, P)."""
         return mine
 
     def poison(
-        self, x: Tensor, y: Tensor, classes: int, draw: torch.Generator
+        self, x: Tensor, y: Tensor, classes: int, rng: torch.Generator
     ) -> tuple[Tensor, Tensor]:
         """An attacker's training data, changed."""
         return x, y
@@ -93,7 +93,7 @@ class SignFlip(Attackers, name="sign_flip"):
 
     scale: float = 1.0
 
-    def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
+    def lie(self, mine: Tensor, others: Tensor, rng: torch.Generator) -> Tensor:
         return -self.scale * mine
 
 
@@ -104,8 +104,8 @@ class Gaussian(Attackers, name="gaussian"):
 
     sigma: float = 1.0
 
-    def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
-        noise = torch.randn(mine.shape, generator=draw, dtype=mine.dtype)
+    def lie(self, mine: Tensor, others: Tensor, rng: torch.Generator) -> Tensor:
+        noise = torch.randn(mine.shape, generator=rng, dtype=mine.dtype)
         return self.sigma * noise.to(mine)
 
 
@@ -115,7 +115,7 @@ class Scale(Attackers, name="scale"):
 
     factor: float = 10.0
 
-    def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
+    def lie(self, mine: Tensor, others: Tensor, rng: torch.Generator) -> Tensor:
         return self.factor * mine
 
 
@@ -130,7 +130,7 @@ class Alie(Attackers, name="alie"):
     z: float | None = None
     sees_others: ClassVar[bool] = True
 
-    def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
+    def lie(self, mine: Tensor, others: Tensor, rng: torch.Generator) -> Tensor:
         updates = others if len(others) else mine
         z = largest_z(len(mine), len(others)) if self.z is None else self.z
         deviation = updates.std(0, correction=0)
@@ -153,7 +153,7 @@ class Ipm(Attackers, name="ipm"):
     epsilon: float = 0.5
     sees_others: ClassVar[bool] = True
 
-    def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
+    def lie(self, mine: Tensor, others: Tensor, rng: torch.Generator) -> Tensor:
         updates = others if len(others) else mine
         return (-self.epsilon * updates.mean(0)).expand_as(mine)
 
@@ -166,7 +166,7 @@ class LabelFlip(Attackers, name="label_flip"):
     needs_classes: ClassVar[bool] = True
 
     def poison(
-        self, x: Tensor, y: Tensor, classes: int, draw: torch.Generator
+        self, x: Tensor, y: Tensor, classes: int, rng: torch.Generator
     ) -> tuple[Tensor, Tensor]:
         return x, classes - 1 - y
 
@@ -203,14 +203,14 @@ class Backdoor(Attackers, name="backdoor"):
                 f" got {self.share}, {self.size}"
             )
 
-    def lie(self, mine: Tensor, others: Tensor, draw: torch.Generator) -> Tensor:
+    def lie(self, mine: Tensor, others: Tensor, rng: torch.Generator) -> Tensor:
         return self.boost * mine
 
     def poison(
-        self, x: Tensor, y: Tensor, classes: int, draw: torch.Generator
+        self, x: Tensor, y: Tensor, classes: int, rng: torch.Generator
     ) -> tuple[Tensor, Tensor]:
         count = math.ceil(self.share * len(x))
-        chosen = torch.randperm(len(x), generator=draw)[:count]
+        chosen = torch.randperm(len(x), generator=rng)[:count]
         poisoned_x = x.clone()
         poisoned_x[chosen] = self.trigger(x[chosen])
         poisoned_y = y.clone()

@@ -37,8 +37,8 @@ class Quantise(Stage, name="quantise"):
             raise StudyError(f"quantise.bucket: expected 1 or more, got {self.bucket}")
 
     def client(self, message: Rows, memory: Rows, seeds: Sequence[int]) -> tuple[Rows, Rows]:
-        draws = [torch.Generator().manual_seed(seed) for seed in seeds]
-        rounded = {name: self._rounded(x, draws) for name, x in rows_of(message).items()}
+        rngs = [torch.Generator().manual_seed(seed) for seed in seeds]
+        rounded = {name: self._rounded(x, rngs) for name, x in rows_of(message).items()}
         return {**message, **rounded}, memory
 
     def load(self, load: Load, size: int) -> Load:
@@ -46,14 +46,14 @@ class Quantise(Stage, name="quantise"):
         scales = min(load.values, buckets)  # of buckets that hold anything
         return load._replace(bits=self.bits, extra=load.extra + 32 * scales)
 
-    def _rounded(self, x: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
+    def _rounded(self, x: Tensor, rngs: Sequence[torch.Generator]) -> Tensor:
         levels = 2 ** (self.bits - 1) - 1
         count, size = x.shape
         padding = -size % self.bucket
         buckets = pad(x, (0, padding)).view(count, -1, self.bucket)
         scale = buckets.abs().amax(2, keepdim=True) / levels
         shape = buckets.shape[1:]
-        noise = [torch.rand(shape, generator=draw, dtype=x.dtype) for draw in draws]
+        noise = [torch.rand(shape, generator=rng, dtype=x.dtype) for rng in rngs]
         up_or_down = torch.stack(noise).to(x.device)
         level = torch.floor(buckets / scale + up_or_down).clamp(-levels, levels)
         rounded = torch.where(scale == 0, 0.0, level * scale)  # NaN stays NaN

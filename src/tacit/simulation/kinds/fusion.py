@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tacit.core.arrays import Floats
 from tacit.core.errors import StudyError
 from tacit.core.seeds import numpy_generator
 from tacit.core.vectors import Layout
 from tacit.data.dataset import Dataset
 from tacit.federated.fusion.average import Average
 from tacit.federated.fusion.dense import Dense
-from tacit.federated.fusion.matching import Floats
 from tacit.models.model import Mlp, Model
 from tacit.rounds.participant import Draft, Memory
 from tacit.simulation.engine import Engine, Record
@@ -61,7 +61,7 @@ class FusionSimulation(Engine, kind="fusion"):
         going = self.going
         drafts = self._train()
         for state in going:
-            yield self._conclude(state, drafts[state.id])
+            yield self._record_round(state, drafts[state.id])
 
     def saved(self, *, portable: bool = False) -> list[dict[str, Any]]:
         return [state.saved(portable=portable) for state in self.states]
@@ -135,10 +135,10 @@ class FusionSimulation(Engine, kind="fusion"):
             sharing.setdefault(key, []).append(state)
         return list(sharing.values())
 
-    def _conclude(self, state: FusionState, drafts: Sequence[Draft]) -> tuple[Record, float]:
+    def _record_round(self, state: FusionState, drafts: Sequence[Draft]) -> tuple[Record, float]:
         """The round's record and its seconds; also decides whether the run goes on."""
         begin = time.perf_counter()
-        rows = [draft.memory["w"][0] for draft in drafts]
+        rows = [draft.method_memory["w"][0] for draft in drafts]
         is_finite = all(bool(row.isfinite().all()) for row in rows)
         size = sum(row.numel() * row.element_size() for row in rows)
         state.round += 1
@@ -178,14 +178,14 @@ class FusionSimulation(Engine, kind="fusion"):
         _check_everybody_trained(state.run, drafts)
         networks = [self._network(state, draft) for draft in drafts]
         counts = self._counts(state)
-        draw = numpy_generator(state.run.seed, "fusion", state.round)
+        rng = numpy_generator(state.run.seed, "fusion", state.round)
         start = state.fused.assignment if state.fused else None
         state.networks = networks
-        state.fused = state.run.fusion.fuse(networks, draw, counts=counts, start=start)
+        state.fused = state.run.fusion.fuse(networks, rng, counts=counts, start=start)
         seconds = time.perf_counter() - begin
         average = None
         if len({network.widths for network in networks}) == 1:
-            average = Average().fuse(networks, draw, counts=counts).network
+            average = Average().fuse(networks, rng, counts=counts).network
         metrics = self._compare(state.fused.network, networks, average)
         metrics["matching_seconds"] = seconds
         return metrics
@@ -245,7 +245,7 @@ class FusionSimulation(Engine, kind="fusion"):
         assert state.fused is not None
         is_running = state.status == "running"
         for draft in drafts:
-            row = draft.memory["w"]
+            row = draft.method_memory["w"]
             if is_running:
                 layout = self._layout(state, draft.client)
                 network = state.fused.part(draft.client)
@@ -260,7 +260,7 @@ class FusionSimulation(Engine, kind="fusion"):
         return {"assignment": assignment}
 
     def _network(self, state: FusionState, draft: Draft) -> Dense:
-        row = draft.memory["w"][0]
+        row = draft.method_memory["w"][0]
         entries = self._layout(state, draft.client).unflatten(row)
         return Dense.of(entries, f"client {draft.client}")
 

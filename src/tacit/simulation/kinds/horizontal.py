@@ -1,4 +1,4 @@
-"""The round loop over rows: clients of all runs of a group.
+"""The round loop over rows: clients of all runs of a block.
 
 They are played one after another on a CPU, and as one batch on a GPU.
 """
@@ -34,14 +34,14 @@ from tacit.rounds.transmission import transmit
 from tacit.simulation.batches_ahead import BatchesAhead
 from tacit.simulation.engine import Engine, Record
 from tacit.simulation.lies import with_lies
-from tacit.simulation.metrics import GroupMetrics, Score, TestFigures, client_model, test_runs
-from tacit.simulation.state import GroupSamples, RunState, prepare
+from tacit.simulation.metrics import BlockMetrics, Score, TestFigures, client_model, test_runs
+from tacit.simulation.state import BlockSamples, RunState, prepare
 from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.training.batches import Samples
 from tacit.training.row_trainer import RowTrainer
 
 Job = tuple[RunState, int]  # a run's client
-CHANGED = ("server", "buffers", "memory", "wire_memory")  # by a round
+CHANGED = ("server", "buffers", "method_memory", "wire_memory")  # by a round
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class ClosedRound:
 
 
 class Simulation(Engine, kind="horizontal"):
-    """Runs of one group, round by round.
+    """Runs of one block, round by round.
 
     `form` and `at_once` (rows that are trained together) follow from the device unless given.
     `folder` takes the clients' memories where they are too many to hold. `make_trainer` makes what
@@ -85,11 +85,11 @@ class Simulation(Engine, kind="horizontal"):
         self.trainer = make_trainer(self.module, samples.train, **options)
         self.layout = self.trainer.layout
         test_samples = self.trainer.prepared(samples.test)
-        self.samples = GroupSamples(self.trainer.samples, test_samples)
+        self.samples = BlockSamples(self.trainer.samples, test_samples)
         self.shape = tuple(dataset.x.shape[1:])
         self.outputs = dataset.outputs
         self.score = Score.of(dataset)
-        self.metrics = GroupMetrics(self.trainer, self.samples, self.score)
+        self.metrics = BlockMetrics(self.trainer, self.samples, self.score)
         self.batches_ahead = BatchesAhead(self.trainer)
         self.server_data = self._data_of_servers(self._public_samples(public, dataset))
         for state in self.states:
@@ -106,12 +106,12 @@ class Simulation(Engine, kind="horizontal"):
                 chosen[state.id], replying = choose(state)
                 jobs += [(state, client) for client in replying]
             drafts = self.gather_drafts(jobs)
-            closed = [self._close(state, drafts[state.id], chosen[state.id]) for state in going]
+            closed = [self._deliver(state, drafts[state.id], chosen[state.id]) for state in going]
             cohorts = [(state, chosen[state.id]) for state in going]
             figures = test_runs(self.trainer, self.samples, cohorts)
             records = []
             for state, closed_round, tested in zip(going, closed, figures, strict=True):
-                records.append(self._conclude(state, closed_round, tested))
+                records.append(self._record_round(state, closed_round, tested))
         yield from records
 
     def gather_drafts(self, jobs: list[Job]) -> dict[str, list[Draft]]:
@@ -120,21 +120,21 @@ class Simulation(Engine, kind="horizontal"):
         at_once = self.trainer.at_once
         inboxes = self._make_inboxes(jobs)
         drafts: dict[str, list[Draft]] = {state.id: [] for state in going}
-        groups = [jobs[first : first + at_once] for first in range(0, len(jobs), at_once)]
+        job_chunks = [jobs[first : first + at_once] for first in range(0, len(jobs), at_once)]
         apart = all(shares_nothing(state) for state in self.states)
         begin = time.perf_counter()
-        started_groups = self.trainer.spread(self._start, groups, apart=apart)
-        for number, started in enumerate(started_groups):
-            group = groups[number]
-            if number == len(groups) - 1:
+        started_chunks = self.trainer.spread(self._start_chunk, job_chunks, apart=apart)
+        for number, started in enumerate(started_chunks):
+            chunk = job_chunks[number]
+            if number == len(job_chunks) - 1:
                 self.batches_ahead.prepare(going)
-            for (state, _), draft in zip(group, finish(started), strict=True):
+            for (state, _), draft in zip(chunk, finish(started), strict=True):
                 if draft:
                     message = inboxes[state.id].take(draft.message)
                     drafts[state.id].append(replace(draft, message=message))
             now = time.perf_counter()
-            for state, _ in group:
-                state.seconds += (now - begin) / len(group)
+            for state, _ in chunk:
+                state.seconds += (now - begin) / len(chunk)
             begin = now
         return drafts
 
@@ -198,7 +198,7 @@ class Simulation(Engine, kind="horizontal"):
         sizes = Counter(state.id for state, _ in jobs)
         return {state.id: Inbox(sizes[state.id]) for state in self.going}
 
-    def _start(self, trainer: RowTrainer, jobs: Sequence[Job]) -> StartedWork:
+    def _start_chunk(self, trainer: RowTrainer, jobs: Sequence[Job]) -> StartedWork:
         """Sets these clients to work."""
         participants = []
         sent = []
@@ -219,15 +219,15 @@ class Simulation(Engine, kind="horizontal"):
         module = make_module(run.model, self.shape, self.outputs, run.seed, "client", client)
         return self.layout.flatten(module).to(state.initial)[None]
 
-    def _close(self, state: RunState, drafts: list[Draft], chosen: list[int]) -> ClosedRound:
-        """The messages on their way, and the server's half of the round."""
+    def _deliver(self, state: RunState, drafts: list[Draft], chosen: list[int]) -> ClosedRound:
+        """Delivers the messages to the server, which closes the round with them."""
         begin = time.perf_counter()
         bytes_down = count_broadcast(state, chosen)
         drafts = with_lies(state, sorted(drafts, key=lambda draft: draft.client))
         outcomes = []
         if drafts:
             outcomes = transmit(state.run, state.round, drafts, state.recall)
-        end = self._end_round(state, outcomes, chosen)
+        end = self._close_at_server(state, outcomes, chosen)
         before = {name: getattr(state, name) for name in CHANGED}
         if end.state is not None:
             state.server = end.state.server
@@ -239,10 +239,10 @@ class Simulation(Engine, kind="horizontal"):
         bytes_up = sum(outcome.bytes for outcome in outcomes)
         return ClosedRound(end, outcomes, before, bytes_up, bytes_down)
 
-    def _end_round(
+    def _close_at_server(
         self, state: RunState, outcomes: Sequence[ClientOutcome], chosen: list[int]
     ) -> RoundEnd:
-        """The server's half of the round."""
+        """The end of the round at the server; it refuses no reply of the program's own clients."""
         replied = {outcome.client for outcome in outcomes}
         silent = sorted(set(chosen) - replied)
         # all clients are this program's own, so that the first reply has the form of all
@@ -254,7 +254,7 @@ class Simulation(Engine, kind="horizontal"):
             chosen=chosen,
             form=form,
             everyone=float(state.train.samples),
-            missing={client: len(state.train[client]) for client in silent},
+            silent_sizes={client: len(state.train[client]) for client in silent},
             server_data=self.server_data.get(state.id),
         )
         for reply, flaw in end.refused:
@@ -262,7 +262,7 @@ class Simulation(Engine, kind="horizontal"):
             raise StudyError(f"{name}: the reply of client {reply.client} is refused: {flaw}")
         return end
 
-    def _conclude(
+    def _record_round(
         self, state: RunState, closed: ClosedRound, figures: TestFigures
     ) -> tuple[Record, float]:
         """The round's record and its seconds; also decides whether the run goes on."""
@@ -298,8 +298,8 @@ def choose(state: RunState) -> tuple[list[int], list[int]]:
 
 def is_lost(state: RunState, client: int) -> bool:
     """Whether the client's reply of this round is lost."""
-    draw = numpy_generator(state.run.seed, "dropout", client, state.round)
-    return bool(draw.random() < state.run.dropout)
+    rng = numpy_generator(state.run.seed, "dropout", client, state.round)
+    return bool(rng.random() < state.run.dropout)
 
 
 def shares_nothing(state: RunState) -> bool:

@@ -25,8 +25,8 @@ from tacit.study.run import (
     Run,
     check_floor,
     check_share,
-    has_batch_statistics,
     leaves_one_over,
+    normalises_by_batch,
     setting,
 )
 from tacit.study.values import defaults_of
@@ -93,7 +93,7 @@ class HorizontalRun(Run, kind="horizontal"):
         self._check_server_memory(layout.size * dataset.x.element_size())
         if layout.buffers:
             self._check_buffers(layout.copy_buffers(module))
-        if has_batch_statistics(module) and self.uses_public and self.public is None:
+        if normalises_by_batch(module) and self.uses_public and self.public is None:
             self._check_server_batches()
         Run.check_data(self, module, dataset, sizes)
 
@@ -153,8 +153,8 @@ class HorizontalRun(Run, kind="horizontal"):
         return bool(self.wire) and self.wire[-1].summed
 
     def participants(self, round: int) -> list[int]:
-        draw = numpy_generator(self.seed, "selection", round)
-        return self.selection.choose(round, self.clients, draw)
+        rng = numpy_generator(self.seed, "selection", round)
+        return self.selection.choose(round, self.clients, rng)
 
     def _attack_caution(self, replies: int) -> str | None:
         withstood = self.combiner.tolerates(replies)

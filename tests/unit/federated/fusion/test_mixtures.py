@@ -6,8 +6,8 @@ from scipy.spatial.distance import cdist, pdist
 from sklearn.mixture import GaussianMixture
 
 import tacit
+from tacit.core.arrays import Floats
 from tacit.core.errors import DataError
-from tacit.federated.fusion.matching import Floats
 from tacit.federated.fusion.mixtures import fuse_mixtures
 
 COMPONENTS, SIZE, CLIENTS = 8, 5, 10
