@@ -11,7 +11,6 @@ import pytest
 import torch
 from browsing import Visit
 from hypothesis import settings
-from playground import COMPARED
 
 import tacit
 
@@ -29,6 +28,8 @@ if not torch.cuda.is_available():
 @pytest.fixture(scope="session")
 def results(tmp_path_factory: pytest.TempPathFactory) -> tacit.Results:
     """A study of three methods on two splits with two seeds and a reference."""
+    from playground import COMPARED  # imports our kernels, for which TRITON_INTERPRET has to be set
+
     return tacit.run(COMPARED, tmp_path_factory.mktemp("report") / "study")
 
 

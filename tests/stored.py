@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import tacit
 from tacit.records.history import read_lines
@@ -40,3 +42,15 @@ def chart_data_of(name: str, results: tacit.Results) -> Any:
 def section_of(name: str) -> Section:
     (section,) = (section for section in find_sections() if section.name == name)
     return section
+
+
+def assert_best_is_marked(table: dict[str, Any], better: Callable[..., Any]) -> None:
+    """The best cell of each column is bold, and the best of all is the darkest."""
+    for column in zip(*(row["cells"] for row in table["rows"]), strict=True):
+        means = [float(cell["mean"]) for cell in column]
+        is_best = [mean == better(means) and len(set(means)) > 1 for mean in means]
+        assert [cell["best"] for cell in column] == is_best
+    cells = [cell for row in table["rows"] for cell in row["cells"]]
+    assert better(cells, key=lambda cell: float(cell["mean"]))["shade"] == pytest.approx(1)
+    assert {cell["shade"] for cell in cells} >= {0.0, 1.0}
+    assert any(cell["best"] for cell in cells)

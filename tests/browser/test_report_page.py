@@ -52,7 +52,7 @@ def test_the_page_opens_without_a_complaint_and_asks_for_nothing(
     page = visit.open(address)
     for chart in CHARTS:
         assert page.locator(f"#{chart} .panel").count() > 0, chart
-    page.wait_for_timeout(300)
+    page.wait_for_load_state("networkidle")
     assert visit.troubles == []
     assert visit.requests == [address]
 

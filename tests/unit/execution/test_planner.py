@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,13 +66,15 @@ def test_on_a_cpu_every_run_is_a_block_and_on_a_gpu_every_group(tmp_path: Path) 
     assert sum(block.steps for block in halves.blocks) == sum(block.steps for block in alone.blocks)
 
 
+@pytest.mark.usefixtures("four_cores")
 def test_a_small_study_stays_here_and_a_large_one_is_spread_where_there_are_cores() -> None:
     small = tacit.plan({**FAST, "seed": [0, 1]})
     assert small.workers == 0
     assert "too little to be worth starting processes; ask for more workers" in small.why
     large = tacit.plan({**FAST, "dataset": "digits", "rounds": 10_000, "seed": [0, 1, 2]})
-    cores = len(os.sched_getaffinity(0))
-    assert large.workers == (min(cores, 3) if cores > 1 else 0)
+    assert large.workers == 3  # no more than runs
+    larger = tacit.plan({**FAST, "dataset": "digits", "rounds": 10_000, "seed": [*range(9)]})
+    assert larger.workers == 4  # no more than cores
     own = tacit.plan({**FAST, "rounds": 100_000, "seed": [0, 1], "algorithm": Memorious()})
     assert own.workers == 0
     assert tacit.plan({**FAST, "seed": [0, 1], "algorithm": Memorious()}, workers=2).workers == 2

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stored import history_of, with_history
 
 import tacit
 from tacit.core.errors import DataError, StudyError
+from tacit.records.study_reader import StudyReader
 from tacit.report.overview import overview
 from tacit.report.page import render
 from tacit.report.section import SECTIONS, Section, find_sections
+from tacit.report.study_tables import StudyTables
 from tacit.report.thinning import choose_rounds
 
 OWN_CODE = """
@@ -58,11 +63,40 @@ def test_thinning_keeps_the_first_and_the_last_round(longest: int, most: int) ->
     assert len(rounds) == min(longest, most)
 
 
-def test_the_summary_is_computed_once_and_cannot_be_changed(results: tacit.Results) -> None:
+def test_a_page_computes_the_summary_and_reads_the_history_once(
+    results: tacit.Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many sections ask for it."""
+    computed: Counter[str] = Counter()
+
+    def counting(owner: type, name: str) -> cached_property[Any]:
+        compute = vars(owner)[name].func
+
+        def count_and_compute(instance: Any) -> Any:
+            computed[name] += 1
+            return compute(instance)
+
+        counted: cached_property[Any] = cached_property(count_and_compute)
+        counted.__set_name__(owner, name)
+        return counted
+
+    for owner, name in (
+        (StudyTables, "_summary"),
+        (StudyTables, "_frame"),
+        (StudyReader, "rounds"),
+    ):
+        monkeypatch.setattr(owner, name, counting(owner, name))
+    render(tacit.Results(results.folder))
+    assert computed == {"_summary": 1, "_frame": 1, "rounds": 1}
+
+
+def test_who_changes_a_table_changes_a_copy(results: tacit.Results) -> None:
     summary = results.summary()
     summary["accuracy"] = 0.0
     assert (results.summary()["accuracy"] > 0).any()
-    assert results._summary is results._summary
+    table = results.table()
+    table[:] = 0.0
+    assert (results.table() > 0).any(axis=None)
 
 
 def test_a_study_that_has_just_begun_has_a_page(results: tacit.Results, tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from tacit.channel.event_loop import complete
 from tacit.channel.frames import ChannelError
 from tacit.channel.loopback import converse
 from tacit.core.errors import DataError, StudyError, TacitError
-from tacit.core.machine import usable_cores
 from tacit.vertical.identifiers import Spelling
 from tacit.vertical.psi_options import PSI_DEFAULTS
 from tacit.vertical.psi_question import LONGEST, PsiQuestion
@@ -223,10 +222,6 @@ def test_an_option_that_does_not_exist_gets_a_suggestion() -> None:
 def test_the_longest_name_for_what_is_compared_will_do() -> None:
     assert tacit.psi(TABLES, "nin", column="n" * LONGEST)["bob"].size == 2
     assert tacit.psi(TABLES, "nin", column="n\ud800\n")["bob"].size == 2
-
-
-def test_a_machine_has_a_core() -> None:
-    assert usable_cores() >= 1
 
 
 def test_a_peer_may_bring_no_more_in_all_attempts_together() -> None:

@@ -9,9 +9,7 @@ import pandas as pd
 import pytest
 
 import tacit
-from tacit.report import client_curves
 from tacit.report.curves import chart_data
-from tacit.report.overview import overview
 from tacit.report.page import render
 
 STUDY: dict[str, Any] = {
@@ -55,30 +53,6 @@ def test_a_crowds_lines_are_the_highest_the_median_and_the_lowest_of_each_round(
             assert highest == pytest.approx(by_round[field].max().tolist(), rel=1e-4)
             assert median == pytest.approx(by_round[field].median().tolist(), rel=1e-4)
             assert lowest == pytest.approx(by_round[field].min().tolist(), rel=1e-4)
-
-
-def test_the_fairness_picture_is_of_the_last_cohort_and_says_so(crowd: tacit.Results) -> None:
-    for curve in chart_data(crowd)["clients"]:
-        cohort = honest(crowd, curve["run"]).query("round == 4")
-        assert 0 < len(cohort) < 20
-        assert curve["last"]["names"] == [str(client) for client in cohort["client"]]
-        scores = [rounds[0] for rounds in curve["last"]["test"]]
-        assert scores == pytest.approx(cohort["test_accuracy"].tolist(), rel=1e-4)
-    page = render(crowd)
-    assert "With more than 100 clients, only those of the last round are shown" in " ".join(
-        page.split()
-    )
-    assert any(
-        "are those of the last round's clients" in text for text in overview(crowd)["cautions"]
-    )
-
-
-def test_a_large_cohort_is_shown_in_part(
-    crowd: tacit.Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client_curves, "MOST_DOTS", 3)
-    for curve in chart_data(crowd)["clients"]:
-        assert len(curve["last"]["names"]) == len(curve["last"]["test"]) == 3
 
 
 def test_few_clients_are_not_called_a_crowd(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from playground import COMPARED
-from stored import contents_of, history_of, with_history
+from stored import assert_best_is_marked, contents_of, history_of, with_history
 
 import tacit
 from tacit.report.heat_table import reference_text
@@ -42,22 +42,9 @@ def test_a_cell_is_the_mean_and_deviation_over_the_seeds(results: tacit.Results)
             assert cell["deviation"] == f"{values.std(ddof=1):.4f}"
 
 
-@pytest.mark.parametrize(
-    ("section", "number", "better"), [("comparison", 0, max), ("fairness", 1, min)]
-)
-def test_the_best_of_each_column_is_bold_and_darkest(
-    results: tacit.Results, section: str, number: int, better: type
-) -> None:
-    table = contents_of(section, results)["tables"][number]  # accuracy, spread
-    for k in range(2):
-        column = [row["cells"][k] for row in table["rows"]]
-        means = [float(cell["mean"]) for cell in column]
-        is_best = [mean == better(means) and len(set(means)) > 1 for mean in means]
-        assert [cell["best"] for cell in column] == is_best
-    cells = [cell for row in table["rows"] for cell in row["cells"]]
-    assert better(cells, key=lambda cell: float(cell["mean"]))["shade"] == pytest.approx(1)
-    assert {cell["shade"] for cell in cells} >= {0.0, 1.0}
-    assert any(cell["best"] for cell in cells)
+def test_the_best_of_each_column_is_bold_and_darkest(results: tacit.Results) -> None:
+    by_accuracy = contents_of("comparison", results)["tables"][0]
+    assert_best_is_marked(by_accuracy, max)
 
 
 def test_the_reference_is_no_row_but_a_line_of_its_own(results: tacit.Results) -> None:
