@@ -18,10 +18,10 @@ from tacit.core.own_code import own_code
 from tacit.data.dataset import Dataset
 from tacit.data.partition import Partition
 from tacit.execution.plan import Plan
-from tacit.execution.source_keys import source_key, source_keys
 from tacit.records import checkpoint
 from tacit.records.messages import BlockEnded, BlockSaved, Message, ModelTrained, RoundPlayed
 from tacit.simulation.engine import Engine, find_engine
+from tacit.study.source_keys import source_key, source_keys
 from tacit.study.tested_clients import tested_clients
 from tacit.study.user_code import RunWithId, user_code_of
 

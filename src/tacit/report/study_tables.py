@@ -21,9 +21,9 @@ from tacit.study.checks import cautions
 from tacit.study.kinds.reference import ALL_DATA, REFERENCE
 from tacit.study.run import Run
 from tacit.study.run_names import encoding_files, row_names, table_columns
+from tacit.study.source_keys import source_key
 from tacit.study.study import Study
 from tacit.study.tested_clients import is_crowd
-from tacit.study.texts import plain
 
 TITLES = {
     "accuracy": "Global test accuracy after the last round",
@@ -99,7 +99,7 @@ class StudyTables:
         """How the table of this run became numbers."""
         self.check_run(run)
         files = encoding_files(list(self.runs.values()))
-        table = str(plain(self.runs[run].dataset))
+        table = source_key(self.runs[run].dataset)
         return self._load_encoding(files[table]) if table in files else None
 
     def client_names(self, run: str) -> tuple[str, ...]:
@@ -330,7 +330,7 @@ class StudyTables:
         paths = {}  # of the tables, by their settings
         for run in runs:
             if isinstance(run.dataset, Table):
-                paths[str(plain(run.dataset))] = run.dataset.path
+                paths[source_key(run.dataset)] = run.dataset.path
         notes = []
         for table, file in encoding_files(runs).items():
             encoding = self._load_encoding(file)
