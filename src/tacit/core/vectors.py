@@ -91,17 +91,6 @@ class Layout:
             targets[name].copy_(value)
 
 
-def to_row(module: nn.Module) -> Tensor:
-    """The module's trainable parameters as one (P,) row."""
-    return Layout.of(module).flatten(module)
-
-
-def from_row(row: Tensor, module: nn.Module) -> nn.Module:
-    """Copies the row into the module, and returns it."""
-    Layout.of(module).load(module, row)
-    return module
-
-
 def pack(buffers: Rows) -> Rows:
     """Buffers of K rows as message entries.
 

@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tacit.core.arrays import Index
 from tacit.core.errors import DataError, suggest
 from tacit.core.events import OnEvent, Warned, ignore
 from tacit.data.dataset import Dataset, to_labels
@@ -75,39 +76,34 @@ class Table(Source, name="table"):
     ) -> Dataset:
         """The data set: test rows are set aside first, and the encoding learns from the others."""
         owner, owners = self._read_owners(table)
-        codes = outcomes if target.labels else None
-        train, test = hold_out(self.target, len(table), self.test_share, codes=codes, owner=owner)
+        train, test = self._hold_out(target, outcomes, owner)
         target, y = _scale_outcomes(target, outcomes, train)
         features = table.drop(columns=list(self._not_features()))
-        encoding = Encoding.fit(
-            features.iloc[train],
+        encoding = self._fit(features.iloc[train], target, owners, notes)
+        train_owner = None
+        if owner is not None:
+            train_owner = to_labels(owner[train])
+        return _assemble(name, features, y, (train, test), encoding, train_owner)
+
+    def _hold_out(
+        self, target: Target, outcomes: NDArray[Any], owner: NDArray[Any] | None
+    ) -> tuple[Index, Index]:
+        """The rows to train on, and those to test on."""
+        codes = outcomes if target.labels else None
+        return hold_out(self.target, len(outcomes), self.test_share, codes=codes, owner=owner)
+
+    def _fit(
+        self, features: pd.DataFrame, target: Target, owners: tuple[str, ...], notes: list[str]
+    ) -> Encoding:
+        """The encoding, from the features of the training rows."""
+        return Encoding.fit(
+            features,
             dates=self.dates,
             categories=self.categories,
             target=target,
             client=self.client,
             clients=owners,
             notes=tuple(notes),
-        )
-        x = encoding.apply(features)
-        centre, spread = encoding.moments()
-        return Dataset(
-            name,
-            x[train],
-            y[train],
-            x[test],
-            y[test],
-            labels=target.labels,
-            columns=encoding.names,
-            centre=centre,
-            spread=spread,
-            task=target.task,
-            owner=None if owner is None else to_labels(owner[train]),
-            owners=owners,
-            client=self.client,
-            encoding=encoding,
-            frame=features.iloc[np.concatenate([train, test])],
-            target_centre=target.centre,
-            target_spread=target.spread,
         )
 
     def _read_owners(self, table: pd.DataFrame) -> tuple[NDArray[Any] | None, tuple[str, ...]]:
@@ -225,9 +221,42 @@ def _explain_guess(values: pd.Series[Any], target: Target, task: str) -> str | N
     return f"{target.name} has {count} different whole numbers and is taken for classes; {remedy}"
 
 
-def _scale_outcomes(
-    target: Target, outcomes: NDArray[Any], train: NDArray[np.int64]
-) -> tuple[Target, Tensor]:
+def _assemble(
+    name: str,
+    features: pd.DataFrame,
+    y: Tensor,
+    rows: tuple[Index, Index],
+    encoding: Encoding,
+    train_owner: Tensor | None,
+) -> Dataset:
+    """The data set, from all rows; `rows` are those to train on, and those to test on."""
+    train, test = rows
+    x = encoding.apply(features)
+    centre, spread = encoding.moments()
+    target = encoding.target
+    assert target is not None
+    return Dataset(
+        name,
+        x[train],
+        y[train],
+        x[test],
+        y[test],
+        labels=target.labels,
+        columns=encoding.names,
+        centre=centre,
+        spread=spread,
+        task=target.task,
+        owner=train_owner,
+        owners=encoding.clients,
+        client=encoding.client,
+        encoding=encoding,
+        frame=features.iloc[np.concatenate(rows)],
+        target_centre=target.centre,
+        target_spread=target.spread,
+    )
+
+
+def _scale_outcomes(target: Target, outcomes: NDArray[Any], train: Index) -> tuple[Target, Tensor]:
     """The outcomes as a model learns them: labels, or numbers that are standardised."""
     if target.labels:
         return target, to_labels(outcomes)

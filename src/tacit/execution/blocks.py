@@ -79,15 +79,19 @@ class BlockMaker:
         held_bytes = sum(cost.held_bytes for cost in costs)
         row_bytes = max(cost.row_bytes for cost in costs)
         ids = tuple(id for id, _ in group)
+        rows = sum(cost.rows for cost in costs)
+        round_steps = sum(cost.round_steps for cost in costs)
+        steps = sum(cost.steps for cost in costs)
+        seconds = sum(cost.seconds for cost in costs)
         return Block(
             index=self.positions[ids[0]],
             runs=ids,
-            rows=sum(cost.rows for cost in costs),
+            rows=rows,
             at_once=1,
-            round_steps=sum(cost.round_steps for cost in costs),
-            steps=sum(cost.steps for cost in costs),
+            round_steps=round_steps,
+            steps=steps,
             bytes=data_bytes + held_bytes + row_bytes,
-            seconds=sum(cost.seconds for cost in costs),
+            seconds=seconds,
         )
 
     def _costs_together(self, group: list[RunWithId]) -> list[RunCost]:

@@ -19,12 +19,12 @@ from tacit.core.rows import columns
 from tacit.core.vectors import Layout
 from tacit.data.dataset import Dataset
 from tacit.data.partition import Partition
-from tacit.execution.source_keys import source_key, source_keys
 from tacit.federated.client_side import client_class
 from tacit.models.model import make_module
 from tacit.rounds.memories import BESIDE, IN_MEMORY
 from tacit.study.divisions import division_key
 from tacit.study.run import Run
+from tacit.study.source_keys import source_key, source_keys
 from tacit.study.texts import plain
 
 # Of one core of a cloud machine in 2026:

@@ -60,7 +60,8 @@ def cannot_travel(runs: Sequence[RunWithId]) -> str | None:
     """The import path of the first method or model that only this process knows, if any."""
     for method in components_of(runs):
         path, value = _definition(method)
-        if value is not None and not path.startswith("tacit.") and not _is_importable(path, value):
+        is_users_own = value is not None and not path.startswith("tacit.")
+        if is_users_own and not _is_importable(path, value):
             return path
         if isinstance(method, Imported) and isinstance(recall(path), nn.Module):
             return path  # its weights are in this process

@@ -18,10 +18,10 @@ from tacit.core.own_code import own_code
 from tacit.data.dataset import Dataset
 from tacit.data.partition import Partition
 from tacit.execution.plan import Plan
-from tacit.execution.source_keys import source_key, source_keys
 from tacit.records import checkpoint
 from tacit.records.messages import BlockEnded, BlockSaved, Message, ModelTrained, RoundPlayed
 from tacit.simulation.engine import Engine, find_engine
+from tacit.study.source_keys import source_key, source_keys
 from tacit.study.tested_clients import tested_clients
 from tacit.study.user_code import RunWithId, user_code_of
 
@@ -106,12 +106,16 @@ def packed(tasks: Sequence[BlockTask], datasets: Mapping[str, Dataset]) -> dict[
 
     The original table of a data set goes along only where its rows are public data.
     """
-    runs = [run for task in tasks for _, run in task.runs]
+    runs = []
+    for task in tasks:
+        runs += [run for _, run in task.runs]
     public = {source_key(run.public) for run in runs if run.public is not None}
     needed = {}
     for key in source_keys(runs):
         data = datasets[key]
-        needed[key] = data if key in public else replace(data, frame=None)
+        if key not in public:
+            data = replace(data, frame=None)
+        needed[key] = data
     return needed
 
 

@@ -149,14 +149,17 @@ def _started_event(
     study: Study, named: Sequence[RunWithId], folder: Path, done: int
 ) -> StudyStarted:
     """All that is known of the study before its first round, or before the next one."""
+    rounds = sum(run.rounds for _, run in named)
+    labels = label_runs(study.runs())
+    settings = {id: describe(run) for id, run in named}
     return StudyStarted(
         folder=str(folder),
         runs=len(named),
-        rounds=sum(run.rounds for _, run in named),
+        rounds=rounds,
         done=done,
-        grid=_grid(label_runs(study.runs())),
+        grid=_grid(labels),
         study=study.to_dict(),
-        settings={id: describe(run) for id, run in named},
+        settings=settings,
     )
 
 

@@ -89,8 +89,13 @@ def _read_safetensors(path: Path) -> Mapping[str, Any]:
 
 def _with_numbers(name: str) -> list[tuple[int, str]]:
     """A key that sorts names with numbers in them as people do."""
-    pieces = re.split(r"(\d+)", name)
-    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in pieces]
+    key = []
+    for piece in re.split(r"(\d+)", name):
+        if piece.isdigit():
+            key.append((int(piece), ""))
+        else:
+            key.append((-1, piece))
+    return key
 
 
 def _read_torch(path: Path) -> Mapping[str, Any]:

@@ -55,12 +55,11 @@ class FusionState(RunProgress):
             network = self.fused.network
             arrays = (*network.weights, *network.biases)
             assignment = self.fused.assignment
-        return {
-            **{name: getattr(self, name) for name in SAVED},
-            "network": [torch.from_numpy(array) for array in arrays],
-            "assignment": convert_neurons(assignment, torch.from_numpy),
-            "parts": [state.saved(portable=portable) for state in self.by_model.values()],
-        }
+        saved: dict[str, Any] = {name: getattr(self, name) for name in SAVED}
+        saved["network"] = [torch.from_numpy(array) for array in arrays]
+        saved["assignment"] = convert_neurons(assignment, torch.from_numpy)
+        saved["parts"] = [state.saved(portable=portable) for state in self.by_model.values()]
+        return saved
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         for name in SAVED:

@@ -10,9 +10,9 @@ from tacit.study.checks import cautions
 from tacit.study.question import ask, varied_and_same
 from tacit.study.run import Run
 from tacit.study.run_names import Label, encoding_files, label_runs, run_ids
+from tacit.study.source_keys import source_key
 from tacit.study.study import Study
 from tacit.study.tested_clients import is_crowd
-from tacit.study.texts import plain
 
 
 def outline_study(study: Study) -> StudyOutline:
@@ -22,7 +22,7 @@ def outline_study(study: Study) -> StudyOutline:
     encodings = encoding_files(runs)
     outlines = {}
     for id, run, label in zip(run_ids(labels), runs, labels, strict=True):
-        outlines[id] = _outline_run(run, label, encodings.get(str(plain(run.dataset))))
+        outlines[id] = _outline_run(run, label, encodings.get(source_key(run.dataset)))
     varied, same = varied_and_same(runs)
     return StudyOutline(
         name=study.name,
@@ -56,6 +56,6 @@ def _table_names(runs: list[Run], encodings: dict[str, str]) -> dict[str, str]:
     names = {}
     for run in runs:
         if isinstance(run.dataset, Table):
-            encoding = encodings[str(plain(run.dataset))]
+            encoding = encodings[source_key(run.dataset)]
             names[encoding] = Path(run.dataset.path).name
     return names

@@ -10,7 +10,8 @@ from tacit.data.tables import Table
 from tacit.study.kinds.reference import REFERENCE
 from tacit.study.run import Run
 from tacit.study.settings import METHODS, describe
-from tacit.study.texts import plain, short_values, text
+from tacit.study.source_keys import source_key
+from tacit.study.texts import short_values, text
 
 Label = dict[str, Any]  # by setting, what a run's name says of it
 
@@ -76,8 +77,8 @@ def _id_text(key: str, value: str) -> str:
 
 
 def encoding_files(runs: Sequence[Run]) -> dict[str, str]:
-    """For each table of the study, by its settings as text, the file that holds its encoding."""
-    tables = [str(plain(run.dataset)) for run in runs if isinstance(run.dataset, Table)]
+    """For each table of the study, by its `source_key`, the file that holds its encoding."""
+    tables = [source_key(run.dataset) for run in runs if isinstance(run.dataset, Table)]
     files: dict[str, str] = {}
     for table in dict.fromkeys(tables):
         files[table] = f"encoding-{len(files) + 1}.json" if files else "encoding.json"

@@ -19,8 +19,8 @@ from tacit.study.divisions import Division, division_key, portray
 from tacit.study.grid import name_point
 from tacit.study.run import Run
 from tacit.study.run_names import label_runs
+from tacit.study.source_keys import source_key
 from tacit.study.study import Study
-from tacit.study.texts import plain
 
 SUSPECTS = ("dataset", "split", "clients", "model")  # settings for which data may refuse a run
 
@@ -29,7 +29,7 @@ SUSPECTS = ("dataset", "split", "clients", "model")  # settings for which data m
 class StudyData:
     """The data of a study: the data sets, who holds what of them, and every run's partition."""
 
-    datasets: dict[str, Dataset]  # by their settings, as text
+    datasets: dict[str, Dataset]  # by `source_key`
     divisions: list[Division]
     partitions: dict[str, Partition]  # by `division_key`
 
@@ -77,7 +77,7 @@ class _Loading:
     def divide(self, run: Run) -> Partition:
         """Who holds what of the run's data; or an error, if the data do not suit the run."""
         key = division_key(run)
-        dataset = self.datasets[_dataset_key(run.dataset)]
+        dataset = self.datasets[source_key(run.dataset)]
         partition, _ = try_out(run, dataset, self.partitions.get(key))
         self.partitions[key] = partition
         return partition
@@ -87,12 +87,12 @@ class _Loading:
         key = division_key(run)
         if key in self.divisions:
             return
-        dataset = self.datasets[_dataset_key(run.dataset)]
+        dataset = self.datasets[source_key(run.dataset)]
         portrait = portray(run, split, dataset, partition)
         self.divisions[key] = Division(run, dataset, partition, portrait)
 
     def _load_source(self, source: Source) -> None:
-        key = _dataset_key(source)
+        key = source_key(source)
         if key in self.datasets:
             return
         user_code = [source.path] if isinstance(source, FunctionSource) else []
@@ -126,15 +126,11 @@ def divide_for(run: Run, dataset: Dataset) -> Partition:
     return divide(dataset.groups.numpy(), run.split, run.clients, run.seed, **options)
 
 
-def _dataset_key(source: Source) -> str:
-    return str(plain(source))
-
-
 def _check_tasks(datasets: dict[str, Dataset], runs: list[Run]) -> None:
     """Refuses a study of classes and of numbers."""
     names_by_task: dict[str, str] = {}
     for run in runs:
-        dataset = datasets[_dataset_key(run.dataset)]
+        dataset = datasets[source_key(run.dataset)]
         names_by_task[dataset.task] = dataset.name
     if len(names_by_task) > 1:
         texts = " and ".join(f"{name} for {task}" for task, name in names_by_task.items())

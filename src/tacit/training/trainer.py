@@ -100,12 +100,16 @@ def begin_work(
     `start` is the optimiser's state, if it is not the initial one.
     """
     zero = w.new_zeros(len(w), 1)
+    if samples is None:
+        samples = zero
+    if start is None:
+        start = optimiser.init(w)
     return Work(
         steps=zero,
         lr=optimiser.lr,  # type: ignore[arg-type]  # a column, as all its float fields are
-        samples=zero if samples is None else samples,
+        samples=samples,
         optimiser=optimiser,
-        state=optimiser.init(w) if start is None else start,
+        state=start,
         full_gradient=full_gradient,
         epochs=epochs,
     )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tacit.core.errors import StudyError
-from tacit.core.vectors import Layout, from_row, pack, to_row, unpack
+from tacit.core.vectors import Layout, pack, unpack
 
 layers = st.lists(st.sampled_from(["linear", "conv", "norm", "scale"]), min_size=1, max_size=4)
 
@@ -31,15 +31,17 @@ def test_a_model_survives_the_way_to_a_row_and_back(kinds: list[str]) -> None:
     layout.load(twin, layout.flatten(module), layout.copy_buffers(module))
     for name, value in module.state_dict().items():
         assert torch.equal(value, twin.state_dict()[name])
-    assert to_row(module).shape == (sum(p.numel() for p in module.parameters()),)
+    assert layout.flatten(module).shape == (sum(p.numel() for p in module.parameters()),)
 
 
 @given(layers, st.integers(0, 2**31))
 @settings(deadline=None)
 def test_a_row_survives_the_way_to_a_model_and_back(kinds: list[str], seed: int) -> None:
     module = build(kinds)
-    row = torch.randn(Layout.of(module).size, generator=torch.Generator().manual_seed(seed))
-    assert torch.equal(to_row(from_row(row, module)), row)
+    layout = Layout.of(module)
+    row = torch.randn(layout.size, generator=torch.Generator().manual_seed(seed))
+    layout.load(module, row)
+    assert torch.equal(layout.flatten(module), row)
 
 
 def test_flattening_copies_and_unflattening_views() -> None:
@@ -70,8 +72,9 @@ def test_a_model_without_parameters_is_refused() -> None:
 
 
 def test_a_row_of_the_wrong_length_is_refused() -> None:
+    module = nn.Linear(2, 1)
     with pytest.raises(ValueError, match="expected a row of 3"):
-        from_row(torch.zeros(4), nn.Linear(2, 1))
+        Layout.of(module).load(module, torch.zeros(4))
 
 
 def test_buffers_are_contiguous_copies_and_survive_packing() -> None:

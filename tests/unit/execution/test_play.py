@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 from playground import FAST
+from tacit.execution.source_keys import source_key
 
 from tacit.core.errors import DataError, StudyError, TacitError
 from tacit.execution import play
-from tacit.execution.play import Failed, Task, play_block
-from tacit.execution.source_keys import source_key
+from tacit.execution.play import BlockTask, Failed, play_block
 from tacit.records.messages import BlockSaved, RoundPlayed
 from tacit.study.study import Study
 
@@ -51,7 +51,7 @@ def rounds_between_checkpoints(
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(play, "time", SimpleNamespace(monotonic=lambda: clock.now))
     run = Study(**{**FAST, "rounds": rounds}).runs()[0]
-    task = Task(0, (("000-run", run),), "key", at_once=None, every=every)
+    task = BlockTask(0, (("000-run", run),), "key", at_once=None, every=every)
     datasets = {source_key(run.dataset): run.dataset.load()}
     gaps = [0]
     for message in play_block(task, datasets):

@@ -125,7 +125,7 @@ def test_five_thousand_clients_run_and_are_reported(tmp_path: Path) -> None:
     assert table.groupby(["run", "round"]).size().eq(10).all()
     assert results.summary()["accuracy"].min() > 0.3
     page = render(results)
-    assert "a round tests and records those that take part in it alone" in page
+    assert "a round tests and records only those that take part in it" in page
     assert len(page) < 400_000
     checkpoints = (tmp_path / "a" / "checkpoints").iterdir()
     for file in (tmp_path / "a" / "history.jsonl", *checkpoints):

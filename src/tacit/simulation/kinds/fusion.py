@@ -192,12 +192,14 @@ class FusionSimulation(Engine, kind="fusion"):
 
     def _compare(self, fused: Dense, networks: Sequence[Dense], average: Dense | None) -> Record:
         """The figures of the fused network, those of the others, and the widths of all."""
-        metrics = self.tester.compare(
-            self._module(fused),
-            [self._module(network) for network in networks],
-            self._module(average) if average else None,
-        )
-        by_layer = zip(*[network.widths for network in networks], strict=True)
+        fused_module = self._module(fused)
+        local_modules = [self._module(network) for network in networks]
+        average_module = None
+        if average:
+            average_module = self._module(average)
+        metrics = self.tester.compare(fused_module, local_modules, average_module)
+        by_client = [network.widths for network in networks]
+        by_layer = zip(*by_client, strict=True)
         local_widths = [list(widths) for widths in by_layer]
         metrics["fusion"] = {
             "alone": metrics.pop("alone"),
