@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 from playground import FAST
-from tacit.execution.source_keys import source_key
 
 from tacit.core.errors import DataError, StudyError, TacitError
 from tacit.execution import play
 from tacit.execution.play import BlockTask, Failed, play_block
 from tacit.records.messages import BlockSaved, RoundPlayed
+from tacit.study.source_keys import source_key
 from tacit.study.study import Study
 
 
