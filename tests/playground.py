@@ -215,7 +215,7 @@ def simulate(
 
 def draft_of(simulation: Simulation, state: RunState, client: int) -> Draft:
     """What a client would send in the run's present round, without a word to the server."""
-    (draft,) = finish(simulation._start(simulation.trainer, [(state, client)]))
+    (draft,) = finish(simulation._start_chunk(simulation.trainer, [(state, client)]))
     assert draft is not None
     return draft
 
