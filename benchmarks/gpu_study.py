@@ -72,7 +72,7 @@ def play(study: Study, data: Dataset) -> tuple[float, dict[str, float], int]:
         simulation = Simulation(group, data, device="cuda")
         spent["set-up: splits, data to the GPU"] += time.perf_counter() - start
         simulation.gather_drafts = timed(simulation.gather_drafts, "local training", spent)  # type: ignore[method-assign]
-        simulation._close = timed(simulation._close, "aggregation", spent)  # type: ignore[method-assign]
+        simulation._deliver = timed(simulation._deliver, "aggregation", spent)  # type: ignore[method-assign]
         test_runs = engine.test_runs
         engine.test_runs = timed(test_runs, "tests of 15,000 samples a run", spent)
         while simulation.going:
