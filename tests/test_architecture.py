@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
@@ -18,6 +19,7 @@ MODULES = {
     ".".join(("tacit", *path.relative_to(SOURCE).with_suffix("").parts)): path for path in FILES
 }
 WORDS = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
+CAMEL_CASE = re.compile(r"_?[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*")
 MOST_TOKENS = 300  # of a function
 IN_ANOTHER_LANGUAGE = {SOURCE / "training" / "kernels.py"}  # Triton's, which knows few forms
 
@@ -84,13 +86,31 @@ def test_functions_hold_no_more_than_a_reader_can() -> None:
     assert too_full == {}, "divide them by meaning"
 
 
-def test_a_word_names_one_class() -> None:
+def aliases_of(tree: ast.Module) -> set[str]:
+    """The names in CamelCase that a module assigns: of types, mostly."""
+    names = set()
+    for node in tree.body:
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        for target in targets:
+            if isinstance(target, ast.Name) and CAMEL_CASE.fullmatch(target.id):
+                names.add(target.id)
+    return names
+
+
+def test_a_word_names_one_class_or_alias() -> None:
+    """The command line is left out: there, an alias describes an option, such as Data or Out."""
     homes: dict[str, list[str]] = {}
     for path, tree in TREES.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                word = node.name.strip("_").lower()
-                homes.setdefault(word, []).append(f"{path.relative_to(SOURCE)}: {node.name}")
+        file = path.relative_to(SOURCE)
+        names = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        if file.parts[0] != "cli":
+            names += aliases_of(tree)
+        for name in names:
+            homes.setdefault(name.strip("_").lower(), []).append(f"{file}: {name}")
     assert {word: places for word, places in homes.items() if len(places) > 1} == {}
 
 
