@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
@@ -18,6 +19,7 @@ MODULES = {
     ".".join(("tacit", *path.relative_to(SOURCE).with_suffix("").parts)): path for path in FILES
 }
 WORDS = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
+CAMEL_CASE = re.compile(r"_?[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*")
 MOST_TOKENS = 300  # of a function
 IN_ANOTHER_LANGUAGE = {SOURCE / "training" / "kernels.py"}  # Triton's, which knows few forms
 
@@ -84,13 +86,31 @@ def test_functions_hold_no_more_than_a_reader_can() -> None:
     assert too_full == {}, "divide them by meaning"
 
 
-def test_a_word_names_one_class() -> None:
+def aliases_of(tree: ast.Module) -> set[str]:
+    """The names in CamelCase that a module assigns: of types, mostly."""
+    names = set()
+    for node in tree.body:
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        for target in targets:
+            if isinstance(target, ast.Name) and CAMEL_CASE.fullmatch(target.id):
+                names.add(target.id)
+    return names
+
+
+def test_a_word_names_one_class_or_alias() -> None:
+    """The command line is left out: there, an alias describes an option, such as Data or Out."""
     homes: dict[str, list[str]] = {}
     for path, tree in TREES.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                word = node.name.strip("_").lower()
-                homes.setdefault(word, []).append(f"{path.relative_to(SOURCE)}: {node.name}")
+        file = path.relative_to(SOURCE)
+        names = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        if file.parts[0] != "cli":
+            names += aliases_of(tree)
+        for name in names:
+            homes.setdefault(name.strip("_").lower(), []).append(f"{file}: {name}")
     assert {word: places for word, places in homes.items() if len(places) > 1} == {}
 
 
@@ -180,6 +200,18 @@ def test_algorithms_know_no_single_split() -> None:
         assert splits <= {"tacit.data.splits.split"}, path
 
 
+ITS_OWN_KIND = {
+    # The section of the report that only fusions have. A section may import neither kinds nor their
+    # engines, and a kind knows no section, so there is nobody else who could tell them.
+    "report/sections/fusion/section.py",
+}
+
+
+def kinds_of_runs() -> set[str]:
+    """The names of the kinds, which are those of their files."""
+    return {path.stem for path in (SOURCE / "study" / "kinds").glob("*.py")} - {"__init__"}
+
+
 def test_only_a_kinds_own_files_ask_which_kind_a_run_is() -> None:
     own = ("study/kinds/", "simulation/kinds/")
     for path, tree in TREES.items():
@@ -188,6 +220,48 @@ def test_only_a_kinds_own_files_ask_which_kind_a_run_is() -> None:
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and node.attr in ("fusion", "centralised"):
                 pytest.fail(f"{path}:{node.lineno} reads .{node.attr} of a run")
+
+
+def names_a_kind(node: ast.AST) -> bool:
+    """Whether it compares with, or looks up, the name of a kind of run."""
+    if isinstance(node, ast.Compare):
+        sides = [node.left, *node.comparators]
+        is_asked = any(isinstance(side, ast.Attribute) and side.attr == "kind" for side in sides)
+    elif isinstance(node, ast.Match):
+        sides = [case.pattern for case in node.cases]
+        is_asked = isinstance(node.subject, ast.Attribute) and node.subject.attr == "kind"
+    else:
+        return False
+    names = set()
+    for side in sides:
+        names |= {leaf.value for leaf in ast.walk(side) if isinstance(leaf, ast.Constant)}
+    return is_asked and not names.isdisjoint(kinds_of_runs())
+
+
+def test_only_a_kinds_own_files_compare_kinds() -> None:
+    own = ("study/kinds/", "simulation/kinds/")
+    comparing = set()
+    for path, tree in TREES.items():
+        name = path.relative_to(SOURCE).as_posix()
+        if not name.startswith(own) and any(map(names_a_kind, ast.walk(tree))):
+            comparing.add(name)
+    assert comparing == ITS_OWN_KIND, "ask the run itself, by a method that its kind overrides"
+
+
+@pytest.mark.parametrize(
+    ("code", "is_found"),
+    [
+        ('run.kind == "fusion"', True),
+        ('"fusion" != run.kind', True),
+        ('run.kind in ("horizontal", "reference")', True),
+        ('match run.kind:\n    case "reference": pass', True),
+        ("run.kind is None", False),
+        ('values.dtype.kind == "f"', False),
+        ("frame.kind is Kind.BYE", False),
+    ],
+)
+def test_comparisons_of_a_runs_kind_are_recognised(code: str, is_found: bool) -> None:
+    assert any(map(names_a_kind, ast.walk(ast.parse(code)))) == is_found
 
 
 def test_private_names_of_torch_are_looked_up_in_one_module() -> None:

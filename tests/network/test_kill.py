@@ -1,22 +1,20 @@
 """Two processes run `tacit psi`; one is killed and started again, and both get the right rows.
 
-`python tests/network/test_kill.py 10` does it ten times and prints what happened.
+It is killed while it pauses at a moment that `party_that_pauses.py` describes. TACIT_KILLS says how
+many deaths there are after a random number of batches; from 10 on, both parties die at all other
+moments too.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import signal
-import sys
-import tempfile
-import time
-from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # as a script
 from processes import Process, aligned, dialling, listening, tables
 
 ROWS = 2048  # 32 batches of 64 in each of the two sets
@@ -24,41 +22,13 @@ BATCHES = 64  # that each party encrypts
 DRIVER = Path(__file__).with_name("party_that_pauses.py")
 COMMAND = [str(DRIVER), "psi"]
 PATIENCE = ["--patience", "60"]
-HEADER = (
-    "| # | killed | after batches | survivor noticed after | survivor said | restart to end "
-    "| codes | right rows |\n"
-    "|---|---|---|---|---|---|---|---|\n"
-)
+KILLS = int(os.environ.get("TACIT_KILLS", "3"))
+IS_SOAK = KILLS >= 10
 
 
-@dataclass
-class Death:
-    victim: str
-    batches: int  # that the victim had encrypted
-    noticed: float  # seconds after the kill until the survivor said so
-    said: str
-    seconds: float  # from the restart to both ends
-    codes: tuple[int, int]
-    right: bool
-
-    def row(self, number: int) -> str:
-        """A row of the table that the script prints."""
-        cells = [
-            number,
-            self.victim,
-            self.batches,
-            f"{self.noticed:.2f} s",
-            self.said,
-            f"{self.seconds:.1f} s",
-            f"{self.codes[0]}, {self.codes[1]}",
-            "yes" if self.right else "NO",
-        ]
-        return f"| {' | '.join(map(str, cells))} |\n"
-
-
-def start(folder: Path, victim: str, batches: int) -> dict[str, Process]:
-    """Both parties. The victim pauses after so many batches, and so the other waits for it."""
-    pause = {"TACIT_TEST_PAUSE_AFTER": str(batches)}
+def start(folder: Path, victim: str = "", moment: str = "") -> dict[str, Process]:
+    """Both parties. The victim pauses at the moment, and so the other waits for it."""
+    pause = {"TACIT_TEST_PAUSE_AT": moment}
 
     def party(name: str, options: list[str]) -> Process:
         environment = pause if name == victim else {}
@@ -79,48 +49,83 @@ def the_other(party: str) -> str:
     return "bob" if party == "alice" else "alice"
 
 
-def kill_and_restart(folder: Path, victim: str, batches: int, seed: int) -> Death:
-    truth = tables(folder, ROWS, seed)
-    parties = start(folder, victim, batches)
+def kill(victim: Process) -> None:
+    """Kills it where it pauses."""
+    victim.wait_until("paused")
+    victim.process.kill()
+    assert victim.result() == -signal.SIGKILL
+
+
+def kill_and_restart(folder: Path, victim: str, moment: str) -> str:
+    """What the survivor said, once both have ended well."""
+    parties = start(folder, victim, moment)
     survivor = parties[the_other(victim)]
     port = parties["alice"].port()
     try:
-        parties[victim].wait_until("paused")
         survivor.wait_until(f"connected to {victim}")
-        parties[victim].process.kill()
-        killed = time.monotonic()
-        assert parties[victim].result() == -signal.SIGKILL
-        noticed = survivor.wait_until(f"lost the connection to {victim}") - killed
-        restarted = time.monotonic()
+        kill(parties[victim])
+        survivor.wait_until(f"lost the connection to {victim}")
         parties[victim] = restart(parties[victim], port)
         codes = parties["alice"].result(), parties["bob"].result()
-        seconds = time.monotonic() - restarted
-        rows = aligned(folder).sort_values("nin", ignore_index=True)
     finally:
         for party in parties.values():
             party.end()
-    notes = re.findall(r"note: ((?:lost|\w+ has started again).*)", survivor.said)
-    said = " / ".join(notes)
-    return Death(victim, batches, noticed, said, seconds, codes, rows.equals(truth))
+    assert codes == (0, 0), survivor.said + parties[victim].said
+    return survivor.said
 
 
-def deaths(count: int) -> list[tuple[str, int]]:
-    """Who is killed, in turns, and after how many batches."""
+def deaths() -> list[tuple[str, str]]:
+    """Who is killed, and when: in turns after random numbers of batches, then at other moments."""
     chance = random.Random(7)
-    victims = [("alice", "bob")[number % 2] for number in range(count)]
-    return [(victim, chance.randrange(1, BATCHES)) for victim in victims]
+    chosen = []
+    for number in range(KILLS):
+        victim = ("alice", "bob")[number % 2]
+        chosen.append((victim, f"batch {chance.randrange(1, BATCHES)}"))
+    chosen += [("bob", "terms 1"), ("bob", "tags 32"), ("bob", "done 1")]
+    if IS_SOAK:
+        chosen += [("alice", "terms 1"), ("alice", "tags 32"), ("alice", "done 1")]
+        chosen += [("alice", "tags 1"), ("bob", "tags 1")]
+    return chosen
 
 
-@pytest.mark.parametrize(("victim", "batches"), deaths(3))
+@pytest.mark.parametrize(("victim", "moment"), deaths())
 def test_a_party_that_is_killed_and_started_again_gets_the_right_rows(
-    victim: str, batches: int, tmp_path: Path
+    victim: str, moment: str, tmp_path: Path
 ) -> None:
-    death = kill_and_restart(tmp_path, victim, batches, seed=1)
-    assert death.codes == (0, 0)
-    assert death.right
+    truth = tables(tmp_path, ROWS, seed=1)
+    said = kill_and_restart(tmp_path, victim, moment)
+    assert sorted_rows(aligned(tmp_path)).equals(truth)
+    notes = " / ".join(re.findall(r"note: ((?:lost|\w+ has started again).*)", said))
     lost = rf"lost the connection to {victim} \(.+\); waiting up to 60 s for it to come back"
-    assert re.match(lost, death.said)
-    assert f"{victim} has started again; starting over with it" in death.said
+    assert re.match(lost, notes)
+    assert f"{victim} has started again; starting over with it" in notes
+
+
+@pytest.mark.parametrize("victim", ["alice", "bob"] if IS_SOAK else ["bob"])
+def test_a_party_that_dies_before_its_file_is_in_place_has_none_and_the_other_has_its_rows(
+    victim: str, tmp_path: Path
+) -> None:
+    """Both had said that they were done, so nobody waits; both have to start again."""
+    truth = tables(tmp_path, ROWS)
+    parties = start(tmp_path, victim, "file 1")
+    survivor = parties[the_other(victim)]
+    try:
+        kill(parties[victim])
+        assert survivor.result() == 0, survivor.said
+    finally:
+        for party in parties.values():
+            party.end()
+    assert not (tmp_path / f"{victim}-common.csv").exists()
+    rows = pd.read_csv(tmp_path / f"{survivor.name}-common.csv")
+    assert sorted_rows(rows).equals(truth[["nin", survivor.name]])
+    if IS_SOAK:
+        again = start(tmp_path)
+        assert [party.result() for party in again.values()] == [0, 0]
+        assert sorted_rows(aligned(tmp_path)).equals(truth)
+
+
+def sorted_rows(table: pd.DataFrame) -> pd.DataFrame:
+    return table.sort_values("nin", ignore_index=True)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +136,7 @@ def test_a_party_that_is_stopped_tells_the_other(
 ) -> None:
     """Else the other would wait for it as long as its patience lasts."""
     tables(tmp_path, ROWS)
-    parties = start(tmp_path, victim, batches=5)
+    parties = start(tmp_path, victim, "batch 5")
     survivor = parties[the_other(victim)]
     try:
         parties[victim].wait_until("paused")
@@ -145,15 +150,3 @@ def test_a_party_that_is_stopped_tells_the_other(
     finally:
         for party in parties.values():
             party.end()
-
-
-def main(count: int) -> None:
-    sys.stdout.write(HEADER)
-    for number, (victim, batches) in enumerate(deaths(count), 1):
-        with tempfile.TemporaryDirectory() as folder:
-            death = kill_and_restart(Path(folder), victim, batches, seed=number)
-        sys.stdout.write(death.row(number))
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

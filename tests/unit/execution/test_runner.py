@@ -31,7 +31,7 @@ STUDY = Study(
     algorithm=["fedavg", {"name": "fedprox", "mu": [0.1, 1]}],
     split=["iid", "quantity_skew"],
 )
-KILLS = int(os.environ.get("TACIT_KILLS", "3"))  # of the study that is killed; 10 for a soak
+KILLS = int(os.environ.get("TACIT_KILLS", "3"))  # of the study that is killed; a soak from 10 on
 
 
 def test_a_study_leaves_its_files_and_tables(tmp_path: Path) -> None:
@@ -227,19 +227,31 @@ class Net(nn.Linear):
 """
 
 
+def study_to_kill() -> Study:
+    """So long that the last kill comes before its end; for a soak, a larger one of six runs."""
+    if KILLS >= 10:
+        return Study(
+            "killed",
+            dataset="digits",
+            model="mlp",
+            clients=3,
+            rounds=40 * KILLS,
+            algorithm=["fedavg", {"name": "fedprox", "mu": [0.1, 1]}],
+            split=["iid", "label_dirichlet"],
+            optimiser={"name": "adam"},
+        )
+    # A round takes 50 ms or more, on any machine.
+    small = {**FAST, "model": "slow:Net", "rounds": 16 * (KILLS + 1), "batch_size": 8}
+    return Study("killed", **small, algorithm=["fedavg", "scaffold"])
+
+
 def test_kills_at_random_moments_lose_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A study is killed with SIGKILL again and again, and resumed to the same results.
-
-    A round of it takes 50 ms or more, on any machine, so the last kill comes before its end.
-    """
+    """A study is killed with SIGKILL again and again, and resumed to the same results."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "slow.py").write_text(SLOW_MODEL)
-    rounds = {"rounds": 16 * (KILLS + 1), "batch_size": 8}
-    study = Study(
-        "killed", **{**FAST, "model": "slow:Net"} | rounds, algorithm=["fedavg", "scaffold"]
-    )
+    study = study_to_kill()
     (tmp_path / "study.yaml").write_text(study.to_yaml())
     folder = tmp_path / "killed"
     seed = random.randrange(10**6)
