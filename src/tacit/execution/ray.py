@@ -41,6 +41,7 @@ except ImportError:
     raise MissingDependencyError('Ray is not installed; run: pip install "tacit[ray]"') from None
 
 SLICE = 1.0  # seconds of work per call
+FAREWELL = 5.0  # seconds for the calls of killed workers to end
 PATIENCE = 5.0  # seconds that workers have to end their round when the study is stopped
 LONELY = 30.0  # seconds without any worker, after which the user is told
 HERE = "ray"  # the cluster that this machine belongs to
@@ -172,6 +173,11 @@ class RayPool:
         for worker in self.workers:
             with suppress(RayError, ConnectionError):
                 ray.kill(worker.actor)
+        # Ray may crash if we leave it while calls of killed workers are on their way.
+        calls = list(self.calls)
+        if calls:
+            with suppress(RayError, ConnectionError):
+                ray.wait(calls, num_returns=len(calls), timeout=FAREWELL)
 
     def _busy(self) -> bool:
         return any(worker.task for worker in self.calls.values())

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from tacit.vertical.psi_options import PartyData
 
-Table = TypeVar("Table", "pd.DataFrame", "pd.Series[Any]")
+TableOrColumn = TypeVar("TableOrColumn", "pd.DataFrame", "pd.Series[Any]")
 PURPOSE = "psi"
 UNNAMED = 'name yourself: party="alice"; or give {name: table, ...} to try it out in one process'
 
@@ -68,7 +68,7 @@ class Intersection:
     received: int
     seconds: float
 
-    def of(self, table: Table) -> Table:
+    def of(self, table: TableOrColumn) -> TableOrColumn:
         """The table's rows of the people known to all parties, in the order that all share."""
         if self.rows is None:
             raise StudyError(
