@@ -27,8 +27,8 @@ STUDY = {
     "algorithm": ["fedavg", {"name": "fedprox", "mu": 0.1}],
     "split": ["iid", "label_dirichlet"],
 }
-# A dead node is noticed after two seconds, not after fifteen; a slow one has time to answer. Workers
-# count as much as other processes, or a busy machine would leave them nothing.
+# A dead node is noticed after two seconds, not after fifteen; a slow one has time to answer.
+# Workers count as much as other processes, or a busy machine would leave them nothing.
 SOON = {
     "health_check_initial_delay_ms": 500,
     "health_check_period_ms": 500,
