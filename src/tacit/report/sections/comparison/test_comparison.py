@@ -13,6 +13,7 @@ import tacit
 from tacit.report.heat_table import reference_text
 from tacit.report.overview import overview
 from tacit.report.page import render
+from tacit.report.sections.comparison.pictures import draw_comparison
 
 
 def last_records(results: tacit.Results) -> pd.DataFrame:
@@ -130,3 +131,10 @@ def test_a_run_that_diverged_has_no_place_in_its_cell(tmp_path: Path) -> None:
     assert [cell["mean"] for cell in table[method]] == ["", ""]
     stopped = overview(diverged)["stopped"]
     assert {run["status"] for run in stopped} == {"diverged"}
+
+
+def test_the_pictures_numbers_are_white_on_dark_cells() -> None:
+    table = pd.DataFrame({"iid": [0.2, 0.9], "noise": [0.8, float("nan")]}, ["fedavg", "local"])
+    (panel, _) = draw_comparison(table, "accuracy").axes
+    colours = {text.get_text(): text.get_color() for text in panel.texts}
+    assert colours == {"0.200": "white", "0.900": "black", "0.800": "black", "diverged": "black"}
