@@ -11,10 +11,10 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
-from tacit.channel.frames import HEADER, LARGEST, Frame, Header, Kind
+from tacit.channel.frames import HEADER, LARGEST, Buffer, ChannelError, Frame, Header, Kind
 
 LARGE = 1 << 16  # bytes that are not worth a copy
-CHUNK = 1 << 16  # bytes that are read at a time where they are not wanted
+CHUNK = 1 << 18  # bytes that are read at a time
 LONGEST_REASON = 500  # letters
 REFUSAL = 1.0  # seconds for a peer to hear why it is refused
 
@@ -28,7 +28,7 @@ class Reader(Protocol):
 class Writer(Protocol):
     """What a connection writes to."""
 
-    def write(self, data: bytes, /) -> None: ...
+    def write(self, data: Buffer, /) -> None: ...
     async def drain(self) -> None: ...
     def abort(self) -> None: ...
 
@@ -45,49 +45,93 @@ class Connection:
         self.sent = 0  # bytes
         self.received = 0  # bytes
         self.largest = LARGEST  # bytes of data in a frame
+        self.admit: Callable[[], None] = lambda: None  # called once the peer is welcome
+        self._buffer = bytearray()  # what came, and is no whole frame yet
+        self._small = bytearray()  # what is to be written together, a little later
+        self._flushing: asyncio.Handle | None = None
+
+    # reading
 
     async def read(self) -> Frame:
         """The next frame; ConnectionError where the stream ended."""
-        header = Header.parse(await self._read(HEADER.size), self.largest)
-        name = await self._read(header.name_length)
-        data = await self._read(header.length)
+        while True:
+            frame = self._parse()
+            if frame is not None:
+                return frame
+            await self._fetch()
+
+    async def read_all(self) -> list[Frame]:
+        """The next frame, and all others that have come with it."""
+        frames = [await self.read()]
+        with suppress(ChannelError):  # it is raised by the next call, when these have been heeded
+            while (frame := self._parse()) is not None:
+                frames.append(frame)
+        return frames
+
+    def _parse(self) -> Frame | None:
+        """The first frame in the buffer, if it is there as a whole."""
+        if len(self._buffer) < HEADER.size:
+            return None
+        header = Header.parse(self._buffer[: HEADER.size], self.largest)
+        end_of_name = HEADER.size + header.name_length
+        end = end_of_name + header.length
+        if len(self._buffer) < end:
+            return None
+        with memoryview(self._buffer) as view:
+            name = bytes(view[HEADER.size : end_of_name])
+            data = bytes(view[end_of_name:end])
+        del self._buffer[:end]
         return header.frame(name, data)
 
-    async def _read(self, count: int) -> bytes:
-        """So many bytes.
+    async def _fetch(self) -> None:
+        """Waits for more bytes, which are a sign of life: a large frame may be long on its way."""
+        chunk = await self.reader.read(CHUNK)
+        if not chunk:
+            raise ConnectionResetError("the other side closed it")
+        self.received += len(chunk)
+        self.heard = time.monotonic()
+        self._buffer += chunk
 
-        Each chunk that comes is a sign of life, since a large frame may be long on its way.
-        """
-        chunks = []
-        while count:
-            chunk = await self.reader.read(count)
-            if not chunk:
-                raise ConnectionResetError("the other side closed it")
-            self.received += len(chunk)
-            self.heard = time.monotonic()
-            count -= len(chunk)
-            chunks.append(chunk)
-        return b"".join(chunks)
+    # writing
 
     def put(self, frame: Frame) -> None:
-        """Hands over a frame at once, in order; `drain` waits until the stream takes more."""
-        if len(frame.data) > LARGE:
-            self._write(frame.head())
-            self._write(frame.data)
+        """Hands over a frame, in order; small ones leave together when the caller pauses."""
+        self._small += frame.head()
+        if len(frame.data) <= LARGE:
+            self._small += frame.data
         else:
-            self._write(frame.encode())
+            self._flush()
+            self._write(frame.data)
+        if len(self._small) > LARGE:
+            self._flush()
+        elif self._small and self._flushing is None:
+            self._flushing = asyncio.get_running_loop().call_soon(self._flush)
 
-    def _write(self, data: bytes) -> None:
+    def _flush(self) -> None:
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flushing = None
+        if self._small:
+            together = bytes(self._small)
+            self._small.clear()
+            self._write(together)
+
+    def _write(self, data: Buffer) -> None:
         self.sent += len(data)
         self.writer.write(data)
 
     async def write(self, frame: Frame) -> None:
         """Hands over a frame and waits until the stream takes more."""
         self.put(frame)
-        await self.writer.drain()
+        await self.drain()
 
     async def drain(self) -> None:
+        """Waits until the stream takes more; others have their turn meanwhile."""
+        self._flush()
         await self.writer.drain()
+        await asyncio.sleep(0)
+
+    # endings
 
     async def refuse(self, why: str) -> None:
         """Ends it with a reason.
@@ -106,6 +150,8 @@ class Connection:
 
     def abort(self) -> None:
         """Ends it now; whoever reads or writes gets a ConnectionError."""
+        self._small.clear()
+        self._flush()
         self.writer.abort()
 
 
@@ -128,10 +174,7 @@ class Carrier(Protocol):
         ...
 
     async def dial(self, peer: str) -> Connection:
-        """A new connection to the peer.
-
-        OSError where it cannot be had yet, ChannelError where it never will.
-        """
+        """A new connection to the peer; OSError where it cannot be had yet."""
         ...
 
     def where(self, peer: str) -> str:

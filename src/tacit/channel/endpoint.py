@@ -40,7 +40,10 @@ LINGER = 15.0  # seconds for a peer that does not know yet that all are done
 
 
 class Endpoint:
-    """`purpose` names the program: peers that run another one are refused."""
+    """`purpose` names the program: peers that run another one are refused.
+
+    A `lasting` program goes on from checkpoints of its own where a party starts again.
+    """
 
     def __init__(
         self,
@@ -51,8 +54,10 @@ class Endpoint:
         purpose: str,
         timing: Timing | None = None,
         on_event: OnEvent = ignore,
+        lasting: bool = False,
     ) -> None:
         self.me = me
+        self.lasting = lasting
         self.carrier = carrier
         self.purpose = purpose
         self.on_event = on_event
@@ -154,9 +159,13 @@ class Endpoint:
             peer_link.reset(RestartError(f"{link.peer} has started again"))
         self._restart.set()
 
+    def note_progress(self) -> None:
+        """The program has got further than at the last start, so further starts are worth it."""
+        self._restarts = 0
+
     def _note_restart(self, peer: str, manner: str) -> None:
-        text = f"{peer} has started {manner}; starting over with it"
-        self.conversation.tell(Warned(text))
+        plan = "going on from the last checkpoint" if self.lasting else "starting over with it"
+        self.conversation.tell(Warned(f"{peer} has started {manner}; {plan}"))
         self._restarts += 1
         if self._restarts > RESTARTS:
             self.conversation.fail(
@@ -166,21 +175,19 @@ class Endpoint:
     # connections
 
     async def _keep_dialling(self, peer: str) -> None:
+        """Dials until the conversation is over; only the peer itself can refuse us for good."""
         link = self.links[peer]
         pause = SHORTEST
-        announced = False  # that we wait for it
         while True:
             try:
                 connection = await self.carrier.dial(peer)
                 if await self._greet(connection, link):
                     pause = SHORTEST
-                    announced = True
                     await self._attend(link, connection)
             except ChannelError as error:
                 return self.conversation.fail(f"{peer} at {self.carrier.where(peer)} {error}")
             except (OSError, TimeoutError) as error:
-                self.presence.miss(peer, _reason(error) or "no answer", silently=announced)
-                announced = True
+                self.presence.miss(peer, _reason(error) or "no answer")
             spread = 0.5 + secrets.randbelow(1000) / 1000
             await asyncio.sleep(pause * spread)
             pause = min(2 * pause, LONGEST)
@@ -218,7 +225,7 @@ class Endpoint:
         if answer.kind is Kind.BUSY:
             raise ConnectionRefusedError("it is talking to another process of ours")
         theirs = Hello.parse(answer)
-        theirs.check(connection, self.me, list(self.links), self.purpose)
+        theirs.check(connection, ours, list(self.links))
         connection.largest = LARGEST
         return ours, theirs
 
@@ -242,6 +249,7 @@ class Endpoint:
             connection.put(Frame(Kind.BUSY))
             return await connection.refuse("busy")
         self._heed(link, hello)
+        connection.admit()
         connection.put(self._hello(link.peer).frame())
         link.attach(connection, hello.process)
         try:
@@ -255,7 +263,7 @@ class Endpoint:
             await connection.write(Frame(Kind.BEAT))
             frame = await connection.read()
         hello = Hello.parse(frame)
-        hello.check(connection, self.me, list(self.links), self.purpose)
+        hello.check(connection, self._hello(hello.sender), list(self.links))
         connection.largest = LARGEST
         return hello
 

@@ -18,11 +18,12 @@ from enum import IntEnum
 from tacit.core.errors import TacitError
 
 MAGIC = b"TACT"
-VERSION = 1
+VERSION = 2
 HEADER = struct.Struct("!4sBBHQI")
 LONGEST_NAME = 64  # bytes
-LARGEST = 16 << 20  # bytes of data in a frame
+LARGEST = 4 << 20  # bytes of data in a frame
 LONGEST_WORDS = 500  # bytes of data that are shown as text
+Buffer = bytes | bytearray | memoryview
 
 
 class ChannelError(TacitError):
@@ -52,7 +53,7 @@ class Frame:
     kind: Kind
     name: str = ""
     number: int = 0
-    data: bytes = b""
+    data: bytes | memoryview = b""
 
     def __post_init__(self) -> None:
         if not self.name.isascii() or len(self.name) > LONGEST_NAME or len(self.data) > LARGEST:
@@ -64,7 +65,7 @@ class Frame:
     @property
     def words(self) -> str:
         """The data as text: one line, short, and without what could command a terminal."""
-        text = self.data[:LONGEST_WORDS].decode("utf-8", "replace")
+        text = bytes(self.data[:LONGEST_WORDS]).decode("utf-8", "replace")
         printable = "".join(letter if letter.isprintable() else " " for letter in text)
         return " ".join(printable.split())
 
@@ -72,14 +73,14 @@ class Frame:
         """What comes before the data.
 
         >>> Frame(Kind.DATA, "a", 1, b"xy").head().hex(" ", 4)
-        '54 41435401 02000100 00000000 00000100 00000261'
+        '54 41435402 02000100 00000000 00000100 00000261'
         """
         name = self.name.encode("ascii")
         return HEADER.pack(MAGIC, VERSION, self.kind, len(name), self.number, len(self.data)) + name
 
     def encode(self) -> bytes:
         """All of the frame."""
-        return self.head() + self.data
+        return self.head() + bytes(self.data)
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Header:
     length: int
 
     @staticmethod
-    def parse(raw: bytes, largest: int = LARGEST) -> Header:
+    def parse(raw: Buffer, largest: int = LARGEST) -> Header:
         """The header, checked before anything is read or kept on its word."""
         magic, version, kind, name_length, number, length = HEADER.unpack(raw)
         if magic != MAGIC:

@@ -12,7 +12,8 @@ from tacit.channel.frames import ChannelError, Frame, GarbageError, Kind
 LONGEST = 4096  # bytes
 LONGEST_PROCESS = 64  # letters
 LONGEST_SHOWN = 64  # letters of what the other side says
-EPOCHS = 1 << 32
+EPOCHS = 1 << 62
+LEAP = 1000  # epochs by which a peer may be ahead of us, after as many starts of others
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,9 @@ class Hello:
             raise GarbageError("introduced itself with an impossible epoch or process")
         return hello
 
-    def check(self, connection: Connection, me: str, peers: list[str], purpose: str) -> None:
-        """Refuses whoever is not who it says, or is wrong here."""
+    def check(self, connection: Connection, ours: Hello, peers: list[str]) -> None:
+        """Refuses whoever is not who it says, or is wrong here; `ours` is what we say."""
+        me = ours.sender
         if self.sender != connection.peer:
             sender = self.sender[:LONGEST_SHOWN]
             raise ChannelError(
@@ -56,11 +58,13 @@ class Hello:
             raise ChannelError(f"is not part of this session, which is between {names}")
         if self.receiver != me:
             raise ChannelError(f"wanted {self.receiver[:LONGEST_SHOWN]!r}, and this is {me}")
-        if self.purpose != purpose:
+        if self.purpose != ours.purpose:
             raise ChannelError(
-                f"runs {self.purpose[:LONGEST_SHOWN]!r}, and {me} runs {purpose!r}; "
+                f"runs {self.purpose[:LONGEST_SHOWN]!r}, and {me} runs {ours.purpose!r}; "
                 "run the same on both sides"
             )
+        if self.epoch > ours.epoch + LEAP:
+            raise GarbageError("introduced itself with an impossible epoch")
 
 
 def _has_fields(entries: dict[str, Any]) -> bool:

@@ -1,9 +1,9 @@
 """Messages to and from one peer, over connections that may break.
 
 Messages of one name arrive in order, each once. A sender keeps what the other program has not taken
-yet. It waits when that is `WINDOW` messages of a name, so that both sides' memory is bounded and
-names do not wait for each other. Over the next connection it sends what it keeps again; the
-receiver drops what it had.
+yet. It waits when that is `WINDOW` bytes of a name, so that both sides' memory is bounded and names
+do not wait for each other. Over the next connection it sends what it keeps again; the receiver
+drops what it had.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from tacit.channel.connection import Connection
-from tacit.channel.frames import ChannelError, Frame, GarbageError, Kind
+from tacit.channel.connection import LARGE, Connection
+from tacit.channel.frames import LARGEST, ChannelError, Frame, GarbageError, Kind
 
-# Of one name that are sent and not taken yet; one message may be larger.
-WINDOW = 8  # messages
-WINDOW_BYTES = 4 << 20
+# Bytes of one name that are sent and not taken yet; the last message may go beyond. A line of
+# 1 Gbit/s with 50 ms from end to end and back holds 6 MB.
+WINDOW = 8 << 20
+OVERHEAD = 256  # bytes that a message takes beside its data
 # What a peer may have us keep.
 NAMES = 64
-WAITING_BYTES = 256 << 20
+WAITING = 512 << 20  # bytes
 
 
 class RestartError(ChannelError):
@@ -34,25 +35,50 @@ class Outgoing:
     """Messages of one name to the peer."""
 
     sent: deque[Frame] = field(default_factory=deque)  # not taken yet
+    cost: int = 0  # bytes of these
     next: int = 0  # number of the next message
 
     def full(self) -> bool:
         """Whether the next message has to wait."""
-        if len(self.sent) >= WINDOW:
-            return True
-        return sum(len(frame.data) for frame in self.sent) >= WINDOW_BYTES
+        return self.cost >= WINDOW
+
+    def add(self, name: str, data: bytes | memoryview) -> Frame:
+        frame = Frame(Kind.DATA, name, self.next, data)
+        self.next += 1
+        self.sent.append(frame)
+        self.cost += _cost(data)
+        return frame
+
+    def forget(self, taken: int) -> None:
+        """Drops those that the peer's program has taken."""
+        while self.sent and self.sent[0].number < taken:
+            self.cost -= _cost(self.sent.popleft().data)
 
 
 @dataclass
 class Incoming:
     """Messages of one name from the peer."""
 
-    waiting: deque[bytes] = field(default_factory=deque)
+    waiting: deque[bytes | memoryview] = field(default_factory=deque)
+    cost: int = 0  # bytes of these
     next: int = 0  # number of the next new message
     taken: int = 0
+    told: int = 0  # how many the peer knows to be taken
 
-    def waiting_bytes(self) -> int:
-        return sum(len(data) for data in self.waiting)
+    def add(self, data: bytes | memoryview) -> None:
+        self.waiting.append(data)
+        self.cost += _cost(data)
+        self.next += 1
+
+    def take(self) -> bytes | memoryview:
+        data = self.waiting.popleft()
+        self.cost -= _cost(data)
+        self.taken += 1
+        return data
+
+
+def _cost(data: bytes | memoryview) -> int:
+    return len(data) + OVERHEAD
 
 
 class Link:
@@ -74,6 +100,8 @@ class Link:
         self._received_before = 0
         self._outgoing: dict[str, Outgoing] = {}
         self._incoming: dict[str, Incoming] = {}
+        self._acknowledging = False  # the peer is about to hear what was taken
+        self._undrained = 0  # bytes sent since the stream was last waited for
 
     @property
     def sent(self) -> int:
@@ -89,7 +117,7 @@ class Link:
         """Sends a message; waits while the peer is behind, or away.
 
         Messages of one name have an order. A link has at most NAMES names, so a round's number
-        belongs into the message.
+        belongs into the message. What can still be changed is copied.
         """
         if name not in self._outgoing and len(self._outgoing) >= NAMES:
             raise ValueError(f"{name}: a link has at most {NAMES} names of messages")
@@ -97,10 +125,9 @@ class Link:
         while stream.full():
             await self._change()
         self._check()
-        frame = Frame(Kind.DATA, name, stream.next, bytes(data))
-        stream.next += 1
-        stream.sent.append(frame)
-        await self._put(frame)
+        if not isinstance(data, bytes) and not memoryview(data).readonly:
+            data = bytes(data)
+        await self._put(stream.add(name, data))
 
     async def receive(self, name: str) -> bytes:
         """The next message of that name."""
@@ -117,12 +144,10 @@ class Link:
                 async with asyncio.timeout(left):
                     await self._change()
         self._check()
-        data = stream.waiting.popleft()
-        stream.taken += 1
-        if self.connection is not None:
-            # Not `write`: whoever is cancelled while that waits would lose the message.
-            self.connection.put(Frame(Kind.TAKEN, name, stream.taken))
-        return data
+        if not self._acknowledging:
+            self._acknowledging = True
+            asyncio.get_running_loop().call_soon(self._acknowledge)
+        return bytes(stream.take())
 
     async def flush(self) -> None:
         """Waits until the peer's program has taken everything, or has said that it is done."""
@@ -149,8 +174,9 @@ class Link:
         for outgoing in self._outgoing.values():
             for frame in outgoing.sent:
                 connection.put(frame)
-        for name, incoming in self._incoming.items():
-            connection.put(Frame(Kind.TAKEN, name, incoming.taken))
+        for incoming in self._incoming.values():
+            incoming.told = -1  # what it was told may be lost
+        self._acknowledge()
         self._wake()
 
     def detach(self, reason: str) -> None:
@@ -172,10 +198,11 @@ class Link:
     async def attend(self, connection: Connection) -> None:
         """Takes in what comes over the connection until it ends."""
         while self.connection is connection:
-            frame = await connection.read()
+            frames = await connection.read_all()
             if self.connection is not connection:
                 return  # it was replaced meanwhile, perhaps by one of another attempt
-            self._take(frame)
+            for frame in frames:
+                self._take(frame)
             self._wake()
 
     def _take(self, frame: Frame) -> None:
@@ -204,10 +231,9 @@ class Link:
             raise GarbageError(
                 f"sent message {frame.number} of {frame.name!r} before message {stream.next}"
             )
-        stream.waiting.append(frame.data)
-        stream.next += 1
-        waiting_bytes = sum(incoming.waiting_bytes() for incoming in self._incoming.values())
-        if len(stream.waiting) > WINDOW or waiting_bytes > WAITING_BYTES:
+        stream.add(frame.data)
+        cost = sum(incoming.cost for incoming in self._incoming.values())
+        if stream.cost > WINDOW + LARGEST + OVERHEAD or cost > WAITING:
             raise GarbageError("keeps sending without waiting for us")
 
     def _forget_taken(self, frame: Frame) -> None:
@@ -217,15 +243,30 @@ class Link:
             raise GarbageError(
                 f"says that it took {frame.number} messages {frame.name!r}, of {stream.next} sent"
             )
-        while stream.sent and stream.sent[0].number < frame.number:
-            stream.sent.popleft()
+        stream.forget(frame.number)
+
+    def _acknowledge(self) -> None:
+        """Tells the peer which messages our program has taken, those of a moment together.
+
+        It does not wait: whoever is cancelled meanwhile would lose a message.
+        """
+        self._acknowledging = False
+        if self.connection is None:
+            return
+        for name, stream in self._incoming.items():
+            if stream.told != stream.taken:
+                stream.told = stream.taken
+                self.connection.put(Frame(Kind.TAKEN, name, stream.taken))
 
     async def _put(self, frame: Frame) -> None:
-        if self.connection is not None:
-            try:
-                await self.connection.write(frame)
-            except OSError:
-                return  # its reader will notice, and the next connection brings the frame
+        if self.connection is None:
+            return
+        self.connection.put(frame)
+        self._undrained += len(frame.data) + OVERHEAD
+        if self._undrained > LARGE:
+            self._undrained = 0
+            with suppress(OSError):  # its reader will notice; the next connection brings the frame
+                await self.connection.drain()
 
     def _check(self) -> None:
         if self._failure is not None:

@@ -14,6 +14,9 @@ from tacit.channel.timing import Timing
 from tacit.core.events import Noted, Warned
 
 
+REASONS = 5  # that are told of a peer
+
+
 class Presence:
     """Notices when a peer comes, goes, falls silent or stays away too long."""
 
@@ -30,18 +33,22 @@ class Presence:
         self.conversation = conversation
         self.over = False  # all parties are done, so that nobody is missed
         self._away_since = dict.fromkeys(links, time.monotonic())
-        self._reasons: dict[str, str] = {}  # why a peer could not be reached
+        self._reasons: dict[str, str] = {}  # why a peer could not be reached, the last time
+        self._told: dict[str, set[str]] = {}  # all that our user has read of these
 
     def expect(self, peer: str) -> None:
         """The peer is to dial us."""
         self.conversation.tell(Noted(f"waiting for {peer} at {self.carrier.where(peer)}"))
 
-    def miss(self, peer: str, reason: str, *, silently: bool) -> None:
-        """The peer could not be reached."""
+    def miss(self, peer: str, reason: str) -> None:
+        """The peer could not be reached; told once for each reason."""
         self._reasons[peer] = reason
-        if not silently:
-            where = self.carrier.where(peer)
-            self.conversation.tell(Noted(f"waiting for {peer} to answer at {where} ({reason})"))
+        told = self._told.setdefault(peer, set())
+        if reason in told or len(told) >= REASONS:
+            return
+        told.add(reason)
+        where = self.carrier.where(peer)
+        self.conversation.tell(Noted(f"waiting for {peer} to answer at {where} ({reason})"))
 
     def arrive(self, link: Link, connection: Connection) -> None:
         """The peer has a connection, its first or another one."""

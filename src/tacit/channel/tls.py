@@ -11,17 +11,21 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tacit.channel.connection import Complain, Connection, Welcome
 from tacit.channel.consortium import Address
-from tacit.channel.frames import ChannelError, Frame
+from tacit.channel.frames import Buffer, ChannelError
+from tacit.channel.lobby import Lobby
+from tacit.channel.proxy import choose_proxy, connect
 from tacit.channel.tasks import stop
-from tacit.channel.tls_reasons import NAMELESS, translated
+from tacit.channel.tls_reasons import NAMELESS, UnprovenError, translated
 
 HANDSHAKE = 10.0  # seconds
-PENDING = 64  # connections that have not shown a certificate yet
+FIRST_RECORD = 2.0  # seconds until a side that dials says something
+BACKLOG = 64  # connections that the system has accepted and we have not
 BUFFER = 1 << 20  # bytes that a reader takes in advance
 CHUNK = 1 << 18  # bytes that it takes at a time
 PAUSE = 0.1  # seconds until the next connection is accepted, where one could not be
@@ -41,6 +45,8 @@ class TlsStream:
         self.context = context
         self.incoming = ssl.MemoryBIO()
         self.outgoing = ssl.MemoryBIO()
+        self.has_answered = False
+        self.error: ssl.SSLError | None = None  # that came behind data
 
     async def shake_hands(self, peer: str | None) -> None:
         """As the side that dials this peer or, without one, as the side that listens."""
@@ -49,6 +55,8 @@ class TlsStream:
         )
         try:
             async with asyncio.timeout(HANDSHAKE):
+                if peer is None:
+                    await self._hear_first_record()
                 while not self._has_shaken_hands():
                     await self._fetch()
         except ssl.SSLEOFError:
@@ -60,6 +68,12 @@ class TlsStream:
         except BaseException:
             self.abort()
             raise
+
+    async def _hear_first_record(self) -> None:
+        """Whoever dials speaks at once; our answer shows that its first record is whole."""
+        async with asyncio.timeout(FIRST_RECORD):
+            while not self.has_answered and not self._has_shaken_hands():
+                await self._fetch()
 
     def _has_shaken_hands(self) -> bool:
         """Goes on with the handshake; whether that is over."""
@@ -73,14 +87,33 @@ class TlsStream:
 
     async def read(self, most: int, /) -> bytes:
         """Some bytes; none where the stream has ended."""
+        if self.error is not None:
+            raise self.error
         while True:
-            try:
-                return self.engine.read(most)
-            except ssl.SSLWantReadError:
-                self._flush()
-                await self._fetch()
-            except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
-                return b""
+            data = self._decrypted(most)
+            if data is not None:
+                return data
+            await self._fetch()
+
+    def _decrypted(self, most: int) -> bytes | None:
+        """What has come; nothing where the stream has ended, None where more has to come."""
+        data = bytearray()
+        try:
+            while len(data) < most:
+                record = self.engine.read(most - len(data))
+                if not record:
+                    break
+                data += record
+        except ssl.SSLWantReadError:
+            self._flush()
+            return bytes(data) or None
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            pass
+        except ssl.SSLError as error:
+            if not data:
+                raise
+            self.error = error
+        return bytes(data)
 
     async def _fetch(self) -> None:
         data = await self.reader.read(CHUNK)
@@ -89,7 +122,7 @@ class TlsStream:
         else:
             self.incoming.write_eof()
 
-    def write(self, data: bytes, /) -> None:
+    def write(self, data: Buffer, /) -> None:
         left = memoryview(data)
         try:
             while left:
@@ -104,6 +137,7 @@ class TlsStream:
     def _flush(self) -> None:
         data = self.outgoing.read()
         if data:
+            self.has_answered = True
             self.writer.write(data)
 
     async def drain(self) -> None:
@@ -121,14 +155,14 @@ class TlsStream:
 
 
 class TlsConnection(Connection):
-    """A refusal of our certificate comes with the first read.
+    """A refusal of our certificate comes with the first bytes.
 
     In TLS 1.3 the handshake is over before it.
     """
 
-    async def read(self) -> Frame:
+    async def _fetch(self) -> None:
         try:
-            return await super().read()
+            await super()._fetch()
         except ssl.SSLError as error:
             raise translated(error, self.peer) from None
 
@@ -147,19 +181,24 @@ class TlsCarrier:
         *,
         listen: Address | None,
         connect: Mapping[str, Address],
+        proxy: str | None = None,
     ) -> None:
         self.address = listen
         self.connect = dict(connect)
+        self.proxies = {peer: choose_proxy(proxy, to.host) for peer, to in connect.items()}
         self.dialling_context = make_context(ssl.PROTOCOL_TLS_CLIENT, ca, certificate, key)
         self.listening_context = make_context(ssl.PROTOCOL_TLS_SERVER, ca, certificate, key)
         self.socket: socket.socket | None = None
+        self.lobby = Lobby()
         self.tasks: set[asyncio.Task[None]] = set()
 
     def dials(self, peer: str) -> bool:
         return peer in self.connect
 
     def where(self, peer: str) -> str:
-        return str(self.connect.get(peer, self.address))
+        proxy = self.proxies.get(peer)
+        way = f" through the proxy {proxy.address}" if proxy is not None else ""
+        return f"{self.connect.get(peer, self.address)}{way}"
 
     async def listen(self, welcome: Welcome, complain: Complain) -> None:
         if self.address is None:
@@ -178,44 +217,43 @@ class TlsCarrier:
 
     async def _accept(self, listening: socket.socket, welcome: Welcome, complain: Complain) -> None:
         loop = asyncio.get_running_loop()
-        free = asyncio.Semaphore(PENDING)
         while True:
-            await free.acquire()
             try:
                 sock, origin = await loop.sock_accept(listening)
             except OSError:  # out of file descriptors, or gone before we came to it
-                free.release()
                 await asyncio.sleep(PAUSE)
                 continue
-            where = f"{origin[0]}:{origin[1]}"
-            self._begin(self._take(sock, where, free, welcome, complain))
+            self._begin(self._take(sock, origin, welcome, complain))
 
     async def _take(
-        self,
-        sock: socket.socket,
-        where: str,
-        free: asyncio.Semaphore,
-        welcome: Welcome,
-        complain: Complain,
+        self, sock: socket.socket, origin: Any, welcome: Welcome, complain: Complain
     ) -> None:
-        """Welcomes a connection that came in, once it has shown a certificate."""
+        """Welcomes a connection that came in, once it has shown a certificate.
+
+        It has a place in the lobby until it is admitted, and may lose it.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        where = f"{origin[0]}:{origin[1]}"
+        guest = self.lobby.enter(origin[0], task.cancel)
         try:
             stream = await self._secured(sock)
+            connection = TlsConnection(stream, stream, stream.peer_name(), where)
+            connection.admit = partial(self.lobby.free, guest)
+            try:
+                if connection.peer:
+                    await welcome(connection)
+                else:
+                    complain(f"refused {where}: it {NAMELESS}")
+                    await connection.refuse(NAMELESS)
+            finally:
+                stream.abort()
         except ssl.SSLError as error:
-            return complain(f"refused {where}: it {translated(error)}")
+            complain(f"refused {where}: it {translated(error)}")
         except (OSError, TimeoutError):
-            return complain(f"refused {where}: it connected and did not finish a TLS handshake")
+            complain(f"refused {where}: it connected and did not finish a TLS handshake")
         finally:
-            free.release()
-        connection = TlsConnection(stream, stream, stream.peer_name(), where)
-        try:
-            if connection.peer:
-                await welcome(connection)
-            else:
-                complain(f"refused {where}: it {NAMELESS}")
-                await connection.refuse(NAMELESS)
-        finally:
-            stream.abort()
+            self.lobby.free(guest)
 
     async def _secured(self, sock: socket.socket) -> TlsStream:
         """TLS over a socket that came in."""
@@ -227,14 +265,15 @@ class TlsCarrier:
         return stream
 
     async def dial(self, peer: str) -> Connection:
+        """A new connection; an UnprovenError where somebody answered, but not as the peer."""
         address = self.connect[peer]
         async with asyncio.timeout(HANDSHAKE):
-            reader, writer = await asyncio.open_connection(address.host, address.port, limit=BUFFER)
+            reader, writer = await connect(address, self.proxies.get(peer), BUFFER)
         stream = TlsStream(reader, writer, self.dialling_context)
         try:
             await stream.shake_hands(peer)
         except ssl.SSLError as error:
-            raise translated(error, peer) from None
+            raise UnprovenError(str(translated(error, peer))) from None
         return TlsConnection(stream, stream, peer, str(address))
 
     def _begin(self, work: Any) -> None:
@@ -255,6 +294,8 @@ def make_context(side: int, ca: Path, certificate: Path, key: Path) -> ssl.SSLCo
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(ca)
     context.load_cert_chain(certificate, key)
+    if side == ssl.PROTOCOL_TLS_SERVER:
+        context.num_tickets = 0  # nobody resumes, and a ticket would outlive its session
     return context
 
 
@@ -262,7 +303,7 @@ async def _listening_socket(address: Address) -> socket.socket:
     loop = asyncio.get_running_loop()
     candidates = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     family, _, _, _, socket_address = candidates[0]
-    sock = socket.create_server(socket_address[:2], family=family, backlog=PENDING)
+    sock = socket.create_server(socket_address[:2], family=family, backlog=BACKLOG)
     sock.setblocking(False)
     return sock
 

@@ -39,6 +39,13 @@ REASONS = {
 }
 
 
+class UnprovenError(ConnectionError):
+    """Somebody answered who did not prove to be the peer: a proxy, a stranger, or a liar.
+
+    So it says nothing about the peer, and ends nothing.
+    """
+
+
 def translated(error: ssl.SSLError, peer: str = "") -> Exception:
     """The error in words; one that is about certificates will not go away by trying again."""
     message = f"{error.reason or ''} {getattr(error, 'verify_message', '')} {error}"

@@ -12,8 +12,11 @@ import pytest
 from loops import run, stopped
 
 from tacit.channel.connection import Connection
-from tacit.channel.frames import HEADER, ChannelError, Frame, GarbageError, Header, Kind
-from tacit.channel.link import NAMES, WAITING_BYTES, WINDOW, WINDOW_BYTES, Link, RestartError
+from tacit.channel.frames import HEADER, LARGEST, Buffer, ChannelError, Frame, GarbageError, Header, Kind
+from tacit.channel.link import NAMES, OVERHEAD, WAITING, WINDOW, Link, RestartError
+
+
+EIGHTH = bytes(WINDOW // 8 - OVERHEAD)  # eight of these fill the window of a name
 
 
 class Sink:
@@ -21,10 +24,12 @@ class Sink:
 
     def __init__(self) -> None:
         self.raw = bytearray()
+        self.writes = 0
         self.broken = False
 
-    def write(self, data: bytes, /) -> None:
+    def write(self, data: Buffer, /) -> None:
         self.raw += data
+        self.writes += 1
 
     async def drain(self) -> None:
         if self.broken:
@@ -72,7 +77,7 @@ def take(link: Link, frame: Frame) -> None:
 
 async def settled() -> None:
     """Everything that can go on without another event has gone on."""
-    for _ in range(5):
+    for _ in range(50):
         await asyncio.sleep(0)
 
 
@@ -84,37 +89,90 @@ def test_a_sender_waits_when_the_window_is_full_and_other_names_do_not() -> None
 
         async def send() -> None:
             nonlocal sent
-            for _ in range(3 * WINDOW):
-                await link.send("x", b"m")
+            for _ in range(24):
+                await link.send("x", EIGHTH)
                 sent += 1
 
         sending = asyncio.create_task(send())
         await settled()
-        assert sent == len(sink.frames()) == WINDOW
+        assert sent == len(sink.frames()) == 8
         await link.send("y", b"goes")  # would wait for ever, were it one window
         take(link, taken(3))
         await settled()
-        assert sent == WINDOW + 3
-        while sent < 3 * WINDOW:
+        assert sent == 8 + 3
+        while sent < 24:
             take(link, taken(sent))
             await settled()
         await sending
         numbers = [frame.number for frame in sink.frames() if frame.name == "x"]
-        assert numbers == list(range(3 * WINDOW))
+        assert numbers == list(range(24))
 
     run(scene())
 
 
-def test_large_messages_fill_the_window_earlier() -> None:
+def test_thousands_of_small_messages_fit_into_the_window() -> None:
+    """A line of 50 ms from end to end and back carries 2,000 a second only if 100 are under way."""
+
+    async def scene() -> None:
+        link = a_link()
+        _, sink = connect(link)
+        for _ in range(10_000):
+            await link.send("x", b"small")
+        await settled()
+        assert len(sink.frames()) == 10_000
+
+    run(scene())
+
+
+def test_messages_without_data_fill_the_window_too() -> None:
     async def scene() -> None:
         link = a_link()
         connect(link)
-        await link.send("x", bytes(WINDOW_BYTES))  # one may always go
+        for _ in range(WINDOW // OVERHEAD):
+            await link.send("x", b"")
         sending = asyncio.create_task(link.send("x", b""))
         await settled()
         assert not sending.done()
-        assert [len(frame.data) for frame in link._outgoing["x"].sent] == [WINDOW_BYTES]
         await stopped(sending)
+
+    run(scene())
+
+
+def test_messages_that_are_sent_at_once_leave_in_one_piece() -> None:
+    async def scene() -> None:
+        link = a_link()
+        _, sink = connect(link)
+        for _ in range(100):
+            await link.send("x", b"small")
+        await settled()
+        assert sink.writes == 1
+
+    run(scene())
+
+
+def test_what_was_taken_in_one_moment_is_told_once() -> None:
+    async def scene() -> None:
+        link = a_link()
+        _, sink = connect(link)
+        for number in range(100):
+            link._take(data(number))
+        for _ in range(100):
+            await link.receive("x")
+        await settled()
+        assert [frame.number for frame in sink.frames(Kind.TAKEN)] == [100]
+
+    run(scene())
+
+
+def test_an_array_may_be_changed_once_it_is_sent() -> None:
+    async def scene() -> None:
+        link = a_link()
+        buffer = bytearray(b"before")
+        await link.send("x", memoryview(buffer))
+        buffer[:] = b"after!"
+        _, sink = connect(link)
+        await settled()
+        assert [frame.data for frame in sink.frames()] == [b"before"]
 
     run(scene())
 
@@ -129,7 +187,9 @@ def test_what_was_not_taken_goes_over_the_next_connection_and_what_was_taken_doe
         link._take(taken(1))
         link._take(data(0, "z", b"theirs"))
         assert await link.receive("z") == b"theirs"
+        await settled()
         _, second = connect(link)
+        await settled()
         assert first.broken
         assert [frame.data for frame in first.frames()] == [b"0", b"1", b"2"]
         assert [frame.data for frame in second.frames()] == [b"1", b"2"]
@@ -165,15 +225,17 @@ def test_a_gap_is_garbage() -> None:
 
 def test_a_peer_that_ignores_the_window_is_garbage() -> None:
     link = a_link()
-    for number in range(WINDOW):
-        link._take(data(number))
+    for number in range(8):
+        link._take(data(number, content=EIGHTH))
+    link._take(data(8, content=bytes(LARGEST)))  # the last one may go beyond
     with pytest.raises(GarbageError, match="keeps sending without waiting for us"):
-        link._take(data(WINDOW))
+        link._take(data(9))
 
 
 def test_a_peer_cannot_fill_our_memory_over_many_names() -> None:
-    content = bytes(WAITING_BYTES // 32)  # one object, so that the test keeps little itself
-    frames = [data(0, f"n{k}", content) for k in range(33)]
+    content = bytes(LARGEST)  # one object, so that the test keeps little itself
+    frames = [data(turn, f"n{k}", content) for turn in range(2) for k in range(NAMES)]
+    assert len(frames) * LARGEST >= WAITING
     assert refused(*frames) == "keeps sending without waiting for us"
 
 
@@ -226,8 +288,8 @@ def test_every_call_that_waits_hears_that_the_attempt_is_void() -> None:
     async def scene() -> None:
         link = a_link()
         connect(link)
-        for _ in range(WINDOW):
-            await link.send("x", b"")
+        for _ in range(8):
+            await link.send("x", EIGHTH)
         calls = (link.send("x", b""), link.receive("y"), link.flush())
         waiting = [asyncio.create_task(call) for call in calls]
         await settled()
@@ -239,6 +301,7 @@ def test_every_call_that_waits_hears_that_the_attempt_is_void() -> None:
         link.fail(None)
         _, sink = connect(link)
         await link.send("x", b"new")
+        await settled()
         assert [(frame.number, frame.data) for frame in sink.frames()] == [(0, b"new")]
 
     run(scene())
@@ -311,8 +374,10 @@ def test_bytes_are_counted_over_all_connections() -> None:
         link = a_link()
         _, first = connect(link)
         await link.send("x", b"abc")
+        await settled()
         link.detach("test")
         _, second = connect(link)
+        await settled()
         assert link.sent == len(first.raw) + len(second.raw)
 
     run(scene())
@@ -327,6 +392,7 @@ def test_a_broken_connection_does_not_disturb_a_sender() -> None:
         link._take(data(0, "y", b"known"))
         assert await link.receive("y") == b"known"
         _, second = connect(link)
+        await settled()
         assert [frame.data for frame in second.frames()] == [b"kept"]
 
     run(scene())
