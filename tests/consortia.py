@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tacit.channel import certificates
 from tacit.channel.consortium import Address, Consortium, default_member
+from tacit.channel.credentials import Credentials
 from tacit.channel.tls import TlsCarrier
 
 LOOPBACK = Address("127.0.0.1", 0)
@@ -33,9 +34,14 @@ class Identity:
     key: Path
 
     def carrier(
-        self, *, listen: Address | None = None, connect: Mapping[str, Address] | None = None
+        self,
+        *,
+        listen: Address | None = None,
+        connect: Mapping[str, Address] | None = None,
+        pins: Mapping[str, str] | None = None,
     ) -> TlsCarrier:
-        return TlsCarrier(self.ca, self.certificate, self.key, listen=listen, connect=connect or {})
+        credentials = Credentials.read(self.ca, self.certificate, self.key)
+        return TlsCarrier(credentials, listen=listen, connect=connect or {}, pins=pins)
 
 
 @cache
@@ -57,11 +63,11 @@ def folder() -> Path:
     now = datetime.now(UTC)
     year = timedelta(days=365)
     for party in PARTIES:
-        certificates.issue(root / "good", party)
-        certificates.issue(root / "other", party)
-        certificates.issue(root / "expired", party, days=1, now=now - year)
-        certificates.issue(root / "early", party, days=1, now=now + year)
-    certificates.issue(root / "other", "mallory")
+        certificates.issue(root / "good", party, with_key=True)
+        certificates.issue(root / "other", party, with_key=True)
+        certificates.issue(root / "expired", party, days=1, now=now - year, with_key=True)
+        certificates.issue(root / "early", party, days=1, now=now + year, with_key=True)
+    certificates.issue(root / "other", "mallory", with_key=True)
     consortium = Consortium("heart-study", root / "good" / "ca.pem", {})
     for party in PARTIES:
         consortium = consortium.with_member(default_member(party, root / "good"))

@@ -11,14 +11,15 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from tacit.channel.connection import Complain, Connection, Welcome
 from tacit.channel.consortium import Address
+from tacit.channel.credentials import Credentials
 from tacit.channel.frames import ChannelError, Frame
+from tacit.channel.peer_identity import identify
 from tacit.channel.tasks import stop
-from tacit.channel.tls_reasons import NAMELESS, translated
+from tacit.channel.tls_reasons import translated
 
 HANDSHAKE = 10.0  # seconds
 PENDING = 64  # connections that have not shown a certificate yet
@@ -112,12 +113,9 @@ class TlsStream:
     def abort(self) -> None:
         self.writer.transport.abort()
 
-    def peer_name(self) -> str:
-        """The one name in the other side's certificate, or nothing."""
-        certificate: Any = self.engine.getpeercert() or {}
-        entries = certificate.get("subjectAltName", ())
-        names = [value for kind, value in entries if kind == "DNS"]
-        return str(names[0]) if len(names) == 1 else ""
+    def peer_certificate(self) -> bytes:
+        """What the other side has shown."""
+        return self.engine.getpeercert(binary_form=True) or b""
 
 
 class TlsConnection(Connection):
@@ -136,22 +134,23 @@ class TlsConnection(Connection):
 class TlsCarrier:
     """A party's carrier between machines.
 
-    It listens at `listen`, if given, and dials the peers in `connect`.
+    It listens at `listen`, if given, and dials the peers in `connect`. `pins` are fingerprints of
+    parties' keys: a party of these is refused with any other key.
     """
 
     def __init__(
         self,
-        ca: Path,
-        certificate: Path,
-        key: Path,
+        credentials: Credentials,
         *,
         listen: Address | None,
         connect: Mapping[str, Address],
+        pins: Mapping[str, str] | None = None,
     ) -> None:
         self.address = listen
         self.connect = dict(connect)
-        self.dialling_context = make_context(ssl.PROTOCOL_TLS_CLIENT, ca, certificate, key)
-        self.listening_context = make_context(ssl.PROTOCOL_TLS_SERVER, ca, certificate, key)
+        self.pins = dict(pins or {})
+        self.dialling_context = make_context(ssl.PROTOCOL_TLS_CLIENT, credentials)
+        self.listening_context = make_context(ssl.PROTOCOL_TLS_SERVER, credentials)
         self.socket: socket.socket | None = None
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -207,13 +206,14 @@ class TlsCarrier:
             return complain(f"refused {where}: it connected and did not finish a TLS handshake")
         finally:
             free.release()
-        connection = TlsConnection(stream, stream, stream.peer_name(), where)
+        connection = TlsConnection(stream, stream, "", where)
         try:
-            if connection.peer:
-                await welcome(connection)
-            else:
-                complain(f"refused {where}: it {NAMELESS}")
-                await connection.refuse(NAMELESS)
+            connection.peer = identify(stream.peer_certificate(), self.pins)
+        except ChannelError as error:
+            complain(f"refused {where}: it {error}")
+            return await connection.refuse(str(error))
+        try:
+            await welcome(connection)
         finally:
             stream.abort()
 
@@ -235,7 +235,13 @@ class TlsCarrier:
             await stream.shake_hands(peer)
         except ssl.SSLError as error:
             raise translated(error, peer) from None
-        return TlsConnection(stream, stream, peer, str(address))
+        connection = TlsConnection(stream, stream, peer, str(address))
+        try:
+            identify(stream.peer_certificate(), self.pins, peer)
+        except ChannelError as error:
+            await connection.refuse(str(error))
+            raise
+        return connection
 
     def _begin(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -248,13 +254,13 @@ class TlsCarrier:
             self.socket.close()
 
 
-def make_context(side: int, ca: Path, certificate: Path, key: Path) -> ssl.SSLContext:
-    """TLS 1.3 for one side, which shows this certificate and asks for one of the authority `ca`."""
+def make_context(side: int, credentials: Credentials) -> ssl.SSLContext:
+    """TLS 1.3 for one side, which shows our certificate and asks for one of our authority."""
     context = ssl.SSLContext(side)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(ca)
-    context.load_cert_chain(certificate, key)
+    context.hostname_checks_common_name = False
+    credentials.load_into(context)
     return context
 
 

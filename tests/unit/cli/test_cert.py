@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tacit.channel.certificates import check_identity, create_authority, describe, issue
+from tacit.channel.certificates import create_authority, issue
 from tacit.channel.consortium import Address, Consortium
+from tacit.channel.credentials import check_identity, describe
 from tacit.cli.main import main
 
 
@@ -51,8 +52,9 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 def test_a_consortium_is_made_in_three_commands(cert: Shell, tmp_path: Path) -> None:
     said = cert.done("init", "heart-study")
     assert "keep consortium/ca.key to yourself" in said
-    assert "tacit cert issue PARTY --address HOST:PORT" in said
-    said = cert.done("issue", "alice", "--address", "alice.example:7050")
+    assert "each party runs: tacit cert request PARTY" in said
+    assert "tacit cert issue PARTY --request PARTY.csr --address HOST:PORT" in said
+    said = cert.done("issue", "alice", "--address", "alice.example:7050", "--with-key")
     handed = next(line for line in said.splitlines() if line.startswith("give alice"))
     assert [Path(file).name for file in handed.partition(": ")[2].split(", ")] == [
         "consortium.yaml",
@@ -61,7 +63,7 @@ def test_a_consortium_is_made_in_three_commands(cert: Shell, tmp_path: Path) -> 
         "alice.key",
     ]
     assert "never give ca.key to anybody" in said
-    cert.done("issue", "bob", "--days", "30")
+    cert.done("issue", "bob", "--days", "30", "--with-key")
     found = Consortium.find(tmp_path / "consortium")
     assert found.member("alice").address == Address("alice.example", 7050)
     assert found.member("bob").address is None
@@ -85,7 +87,7 @@ def test_a_key_made_by_its_party_is_not_handed_over(cert: Shell, tmp_path: Path)
 
 def test_renewing_keeps_key_address_and_the_comments_of_the_file(cert: Shell) -> None:
     cert.done("init", "heart-study")
-    cert.done("issue", "alice", "--address", "alice.example:7050", "--days", "5")
+    cert.done("issue", "alice", "--address", "alice.example:7050", "--days", "5", "--with-key")
     file, key = Path("consortium/consortium.yaml"), Path("consortium/alice.key")
     file.write_text(file.read_text() + "# by hand\n")
     before = file.read_text(), key.read_bytes()
@@ -103,7 +105,7 @@ def test_inside_the_folder_no_folder_is_named(
 ) -> None:
     cert.done("init", "heart-study", "--folder", "deep/one")
     monkeypatch.chdir(tmp_path / "deep" / "one")
-    cert.done("issue", "alice")
+    cert.done("issue", "alice", "--with-key")
     cert.done("request", "bob")
     assert {path.name for path in Path().iterdir()} == {
         "consortium.yaml",
@@ -114,23 +116,24 @@ def test_inside_the_folder_no_folder_is_named(
 
 def test_show_tells_addresses_validity_and_fingerprints(cert: Shell) -> None:
     cert.done("init", "heart-study")
-    cert.done("issue", "alice", "--address", "[::1]:7050")
-    cert.done("issue", "bob")
-    cert.done("issue", "carol")
+    cert.done("issue", "alice", "--address", "[::1]:7050", "--with-key")
+    cert.done("issue", "bob", "--with-key")
+    cert.done("issue", "carol", "--with-key")
     Path("consortium/bob.pem").unlink()
     create_authority(Path("other"), "heart-study")
-    issue(Path("other"), "carol")
+    issue(Path("other"), "carol", with_key=True)
     Path("consortium/carol.pem").write_bytes(Path("other/carol.pem").read_bytes())
     shown = cert.done("show").splitlines()
-    fingerprint = describe(Path("consortium/alice.pem")).fingerprint
+    alices = describe(Path("consortium/alice.pem"))
     assert [line.split()[0] for line in shown] == ["party", "certificate", "alice", "bob", "carol"]
     assert shown[2].split()[2:3] == ["[::1]:7050"]
-    assert shown[2].split()[-1] == fingerprint
+    assert shown[2].rstrip().endswith(f" {alices.key_fingerprint}")
     assert shown[3].rstrip().endswith("not here")
     assert "is not signed by" in shown[4]
     found = json.loads(cert.done("show", "--json"))
     assert [row["party"] for row in found] == ["certificate authority", "alice", "bob", "carol"]
-    assert found[1]["fingerprint"] == fingerprint
+    assert found[1]["fingerprint"] == alices.fingerprint
+    assert found[1]["key_fingerprint"] == alices.key_fingerprint
     assert found[1]["days_left"] in (364, 365)
     alice = json.loads(cert.done("show", "consortium/alice.pem", "--json"))[0]
     assert alice["issuer"].endswith("O=heart-study")
@@ -141,7 +144,7 @@ def test_show_tells_addresses_validity_and_fingerprints(cert: Shell) -> None:
 def test_json_output_is_json_and_quiet_is_quiet(cert: Shell) -> None:
     made = json.loads(cert.done("init", "heart-study", "--json"))
     assert made["file"] == "consortium/consortium.yaml"
-    issued = json.loads(cert.done("issue", "alice", "--json"))
+    issued = json.loads(cert.done("issue", "alice", "--with-key", "--json"))
     assert issued["new_key"]
     assert issued["hand_over"][-1] == "consortium/alice.key"
     assert json.loads(cert.done("request", "bob", "--json"))["request"] == "consortium/bob.csr"
