@@ -96,6 +96,10 @@ class Member:
     key: Path
     key_fingerprint: str | None = None
 
+    def with_key(self, key_fingerprint: str) -> Member:
+        """The same with this key pinned."""
+        return replace(self, key_fingerprint=key_fingerprint)
+
 
 @dataclass(frozen=True)
 class Consortium:

@@ -163,7 +163,7 @@ def issue_command(
         raise DataError(f"{text}; certificates are signed by {folder / 'ca.pem'}")
     member = _member(consortium, party, folder, address)
     issued = prepare(folder, party, days=days, request=request, with_key=with_key)
-    member = replace(member, key_fingerprint=issued.key_fingerprint)
+    member = member.with_key(issued.key_fingerprint)
     before = consortium.members.get(party)
     with restoring(path):
         if before != member:
