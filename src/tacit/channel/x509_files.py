@@ -73,19 +73,13 @@ def private_pem(key: Any, passphrase: str | None = None) -> bytes:
 def read_key(path: Path, passphrase: Passphrase = None) -> Any:
     """The private key in a file that is its owner's alone; its passphrase if it has one."""
     content = _key_content(path)
-    try:
-        return _load_key(path, content, None)
-    except TypeError:  # it is encrypted
-        return _load_key(path, content, passphrase_for(path, passphrase))
+    key = _load_key(path, content, None)
+    return _load_key(path, content, passphrase_for(path, passphrase)) if key is None else key
 
 
 def read_open_key(path: Path) -> Any:
     """The private key in a file; None where it is encrypted."""
-    content = _key_content(path)
-    try:
-        return _load_key(path, content, None)
-    except TypeError:
-        return None
+    return _load_key(path, _key_content(path), None)
 
 
 def _key_content(path: Path) -> bytes:
@@ -99,17 +93,20 @@ def _key_content(path: Path) -> bytes:
 
 
 def _load_key(path: Path, content: bytes, passphrase: bytes | None) -> Any:
-    """The key; a TypeError where it is encrypted and there is no passphrase."""
+    """The key; None where it is encrypted and there is no passphrase."""
     from cryptography.hazmat.primitives import serialization
 
+    problem = "is damaged, or not a private key; expected a PEM file"
     try:
         return serialization.load_pem_private_key(content, passphrase)
     except TypeError:
-        raise
+        if passphrase is None:
+            return None
+        problem = "has a passphrase, and an empty one was given"
     except Exception:  # ValueError and several of the library's own
         if passphrase is not None:
-            raise DataError(f"{path}: the passphrase is wrong, or the file is damaged") from None
-        raise DataError(f"{path} is damaged, or not a private key; expected a PEM file") from None
+            problem = "has another passphrase, or is damaged"
+    raise DataError(f"{path} {problem}")
 
 
 def is_same_key(first: PublicKey, second: PublicKey) -> bool:
