@@ -99,9 +99,9 @@ def requested_fingerprint(request: Path, party: str) -> str:
 
 @dataclass(frozen=True)
 class Issued:
-    """A party's certificate that is not on disk yet; `key_pem` is a new key's.
+    """A party's certificate that is not on disk yet.
 
-    `lies_here` says whether the party's key is handed over with it: not where there is a request.
+    `requested` says whether it is for the key of a request; `key_pem` is a new key.
     """
 
     certificate_file: Path
@@ -109,7 +109,7 @@ class Issued:
     key_fingerprint: str
     key_file: Path
     key_pem: bytes | None
-    lies_here: bool
+    requested: bool
 
     def write(self) -> Path:
         """Writes the certificate and the new key: both or neither."""
@@ -186,7 +186,7 @@ def prepare(
         key_fingerprint=key_fingerprint(public),
         key_file=key_file,
         key_pem=key_pem,
-        lies_here=key_pem is not None or (not requested and key_file.exists()),
+        requested=requested,
     )
 
 

@@ -16,6 +16,7 @@ from tacit.cli.terminal import print_json
 from tacit.core.errors import DataError
 
 if TYPE_CHECKING:
+    from tacit.channel.certificates import Issued
     from tacit.channel.consortium import Consortium, Member
 
 cert_app = typer.Typer(
@@ -152,39 +153,51 @@ def issue_command(
 ) -> None:
     """Issue or renew a party's certificate, and add the party to consortium.yaml."""
     from tacit.channel.certificates import prepare
-    from tacit.channel.consortium import FILE, Consortium
     from tacit.core.files import restoring
 
     folder = folder or _default_folder()
-    path = folder / FILE
-    consortium = Consortium.read(path)
-    if consortium.ca.resolve() != (folder / "ca.pem").resolve():
-        text = f"{path} names the authority {consortium.ca}"
-        raise DataError(f"{text}; certificates are signed by {folder / 'ca.pem'}")
+    consortium = _issuing_consortium(folder)
     member = _member(consortium, party, folder, address)
     issued = prepare(folder, party, days=days, request=request, with_key=with_key)
-    member = member.with_key(issued.key_fingerprint)
     before = consortium.members.get(party)
+    _check_pin(issued, before)
+    member = member.with_key(issued.key_fingerprint)
+    path = folder / "consortium.yaml"
     with restoring(path):
         if before != member:
             consortium.with_member(member).write(path)
         issued.write()
-    handover = Handover(
-        party=party,
-        consortium=path,
-        ca=folder / "ca.pem",
-        certificate=issued.certificate_file,
-        key=issued.key_file if issued.lies_here else None,
-        new_key=issued.key_pem is not None,
-        key_fingerprint=issued.key_fingerprint,
-        earlier_key=before.key_fingerprint if before else None,
-    )
+    handover = Handover(party, folder, issued, before)
     if as_json:
         print_json(handover.to_dict())
     elif not quiet:
         _print_handover(handover)
         if before != member:
             typer.echo(f"the other parties need the new {path} too")
+
+
+def _issuing_consortium(folder: Path) -> Consortium:
+    """The consortium whose authority is in this folder."""
+    from tacit.channel.consortium import FILE, Consortium
+
+    path = folder / FILE
+    consortium = Consortium.read(path)
+    if consortium.ca.resolve() != (folder / "ca.pem").resolve():
+        text = f"{path} names the authority {consortium.ca}"
+        raise DataError(f"{text}; certificates are signed by {folder / 'ca.pem'}")
+    return consortium
+
+
+def _check_pin(issued: Issued, before: Member | None) -> None:
+    """Refuses to renew the certificate of a key that the file of parties does not have any more."""
+    pin = before.key_fingerprint if before is not None else None
+    if pin is None or issued.requested or pin == issued.key_fingerprint:
+        return
+    raise DataError(
+        f"{issued.certificate_file} is for another key than consortium.yaml has; "
+        "name the party's request for its new key",
+        parameters=("request",),
+    )
 
 
 def _new_passphrase(key: Path) -> str:
@@ -211,26 +224,32 @@ class Handover:
     """The files that a party gets; no key if the party has made its own."""
 
     party: str
-    consortium: Path
-    ca: Path
-    certificate: Path
-    key: Path | None
-    new_key: bool
-    key_fingerprint: str
-    earlier_key: str | None  # its fingerprint
+    folder: Path
+    issued: Issued
+    before: Member | None
+
+    @property
+    def key(self) -> Path | None:
+        key = self.issued.key_file
+        return None if self.issued.requested or not key.exists() else key
 
     @property
     def files(self) -> list[str]:
-        files = [self.consortium, self.ca, self.certificate]
+        files = [self.folder / "consortium.yaml", self.folder / "ca.pem"]
+        files.append(self.issued.certificate_file)
         if self.key is not None:
             files.append(self.key)
         return [str(file) for file in files]
+
+    @property
+    def new_key(self) -> bool:
+        return self.issued.key_pem is not None
 
     def to_dict(self) -> dict[str, object]:
         return {
             "party": self.party,
             "new_key": self.new_key,
-            "key_fingerprint": self.key_fingerprint,
+            "key_fingerprint": self.issued.key_fingerprint,
             "hand_over": self.files,
         }
 
@@ -239,22 +258,32 @@ def _print_handover(handover: Handover) -> None:
     from tacit.channel.credentials import describe
 
     party = handover.party
-    until = describe(handover.certificate).not_after
+    certificate = handover.issued.certificate_file
+    until = describe(certificate).not_after
     key = "with a new key" if handover.new_key else "for its key"
-    typer.echo(f"issued {handover.certificate}, valid until {until:%Y-%m-%d}, {key}")
-    typer.echo(f"its key fingerprint is {handover.key_fingerprint}")
-    if not handover.new_key and handover.earlier_key != handover.key_fingerprint:
-        typer.echo(f"let {party} read its fingerprint out, by telephone: it has to be the same")
-    if handover.earlier_key not in (None, handover.key_fingerprint):
-        typer.echo(
-            f"before, {party} had the key {handover.earlier_key}, "
-            "which whoever has the new consortium.yaml refuses"
-        )
+    typer.echo(f"issued {certificate}, valid until {until:%Y-%m-%d}, {key}")
+    _print_fingerprint(handover)
     typer.echo(f"give {party} these files, in one folder: {', '.join(handover.files)}")
     if handover.key is not None:
         advice = f"send it in a safe way, or let {party} make it: tacit cert request {party}"
         typer.echo(f"{handover.key.name} is secret: {advice}")
     typer.echo("never give ca.key to anybody")
+
+
+def _print_fingerprint(handover: Handover) -> None:
+    """Prints the key's fingerprint and, if the key is new to the consortium, what to do."""
+    party = handover.party
+    fingerprint = handover.issued.key_fingerprint
+    typer.echo(f"its key fingerprint is {fingerprint}")
+    earlier = handover.before.key_fingerprint if handover.before else None
+    if handover.new_key or earlier == fingerprint:
+        return
+    typer.echo(f"let {party} read its fingerprint out, by telephone: it has to be the same")
+    if earlier is not None:
+        typer.echo(
+            f"before, {party} had the key {earlier}, "
+            "which whoever has the new consortium.yaml refuses"
+        )
 
 
 @cert_app.command("show")

@@ -100,6 +100,49 @@ def test_renewing_keeps_key_address_and_the_comments_of_the_file(cert: Shell) ->
     assert Consortium.find().member("alice").address == Address("new.example", 1)
 
 
+def test_the_fingerprint_of_a_key_is_the_same_at_both_sides(cert: Shell) -> None:
+    cert.done("init", "heart-study")
+    requested = cert.done("request", "carol", "--folder", "at_carol")
+    issued = cert.done("issue", "carol", "--request", "at_carol/carol.csr")
+    fingerprint = describe(Path("consortium/carol.pem")).key_fingerprint
+    line = f"its key fingerprint is {fingerprint}\n"
+    assert line in requested
+    assert line in issued
+    assert "let carol read its fingerprint out, by telephone" in issued
+    assert f"carol: {{key_fingerprint: {fingerprint}}}" in Path(
+        "consortium/consortium.yaml"
+    ).read_text(encoding="utf-8")
+    assert fingerprint in cert.done("show")
+    for arguments in (
+        ("request", "carol", "--folder", "at_carol"),
+        ("issue", "carol", "--request", "at_carol/carol.csr"),
+    ):
+        assert json.loads(cert.done(*arguments, "--json"))["key_fingerprint"] == fingerprint
+    Path("consortium/carol.pem").unlink()
+    assert fingerprint in cert.done("show")  # as the other parties see it
+
+
+def test_a_new_key_takes_the_place_of_a_stolen_one(cert: Shell) -> None:
+    cert.done("init", "heart-study")
+    cert.done("request", "carol", "--folder", "old")
+    cert.done("issue", "carol", "--request", "old/carol.csr")
+    stolen = Path("consortium/carol.pem").read_bytes()
+    before = describe(Path("consortium/carol.pem")).key_fingerprint
+    cert.done("request", "carol", "--folder", "new")
+    said = cert.done("issue", "carol", "--request", "new/carol.csr")
+    assert f"before, carol had the key {before}, " in said
+    assert "the other parties need the new consortium/consortium.yaml too" in said
+    assert Consortium.find().pins == {
+        "carol": describe(Path("consortium/carol.pem")).key_fingerprint
+    }
+    Path("consortium/carol.pem").write_bytes(stolen)
+    assert "is for another key than consortium.yaml has for carol" in cert.done("show")
+    code, _, err = cert("issue", "carol")  # by mistake: it would renew what was stolen
+    assert code == 2
+    assert "is for another key than consortium.yaml has; name the party's request" in err
+    assert Path("consortium/carol.pem").read_bytes() == stolen
+
+
 def test_inside_the_folder_no_folder_is_named(
     cert: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,12 +212,15 @@ def test_without_a_command_help_is_shown(cert: Shell) -> None:
         (["issue", "ca"], "'ca' cannot name a party"),
         (["issue", "bob", "--address", "bob"], "'bob': expected host:port"),
         (["issue", "bob", "--days", "-3"], "days: expected 1 to 36500, got -3"),
+        (["issue", "bob"], "who runs: tacit cert request bob, and sends bob.csr; only to try"),
         (["issue", "bob", "--request", "none.csr"], "none.csr: there is no such file"),
         (["issue", "bob", "--request", "consortium/ca.pem"], "not a certificate request"),
         (["issue", "bob", "--folder", "nowhere"], "tacit cert init makes one"),
         (["issue", "bob", "--folder", "party"], "there is no party/ca.key"),
         (["issue", "bob", "--folder", "elsewhere"], "certificates are signed by elsewhere/ca.pem"),
         (["request", "a b"], "'a b' cannot name a party; expected"),
+        (["request", "dora", "--passphrase"], "no terminal to ask for the new passphrase for"),
+        (["init", "x", "--folder", "new", "--passphrase"], "set TACIT_PASSPHRASE (--passphrase)"),
         (["show", "none.pem"], "none.pem: there is no such file"),
         (["show", "consortium/ca.key"], "it holds a private key"),
         (["show", "nowhere.yaml"], "tacit cert init makes one"),
