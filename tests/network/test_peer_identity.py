@@ -24,7 +24,7 @@ from tacit.channel.tls import TlsCarrier
 from tacit.channel.tls_reasons import NAMELESS, OTHER_KEY, mismatch
 from tacit.channel.x509_files import certificate_der, read_certificate
 from tacit.core.errors import DataError
-from tacit.core.events import Event
+from tacit.core.events import Event, Warned
 
 pytestmark = pytest.mark.usefixtures("_in_a_hurry")
 BOB = x509.DNSName("bob")
@@ -198,3 +198,29 @@ def test_ones_own_key_that_is_not_the_pinned_one_is_noticed_first(consortium: Co
     other = consortium.with_member(consortium.members["bob"].with_key(theirs))
     with pytest.raises(DataError, match=r"bob\.pem is for another key than consortium\.yaml has"):
         meet(other, "bob", ["alice"])
+
+
+def test_a_certificate_that_expires_soon_is_noted_when_a_session_starts(
+    consortium: Consortium,
+) -> None:
+    issue(consortium.ca.parent, "bob", days=5)
+    events: list[Event] = []
+    meet(consortium, "bob", ["alice"], on_event=events.append)
+    (event,) = events
+    assert isinstance(event, Warned)
+    assert "bob.pem expires on " in event.text
+    assert event.text.endswith(" UTC, 4 days from now; renew it: tacit cert issue")
+
+
+def test_a_session_takes_the_passphrase_of_its_partys_key(
+    consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TACIT_PASSPHRASE", raising=False)
+    folder = consortium.ca.parent
+    create_request(folder, "dora", passphrase="five good words")
+    dora = default_member("dora", folder).with_key(pin_of(issue(folder, "dora")))
+    larger = consortium.with_member(dora)
+    meet(larger, "dora", ["alice"], passphrase="five good words")
+    for wrong in (None, "four good words"):
+        with pytest.raises(DataError, match="passphrase"):
+            meet(larger, "dora", ["alice"], passphrase=wrong)
