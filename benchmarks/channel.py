@@ -26,6 +26,7 @@ from typing import Any
 
 from tacit.channel.certificates import create_authority, issue
 from tacit.channel.consortium import Address
+from tacit.channel.credentials import Credentials
 from tacit.channel.endpoint import Endpoint
 from tacit.channel.link import Link
 from tacit.channel.tls import TlsCarrier
@@ -71,15 +72,13 @@ def megabytes_per_second(seconds: float) -> float:
 
 def tacit_side(me: str, port: int, folder: Path) -> Figures:
     address = Address("127.0.0.1", port)
-    authority = folder / "ca.pem"
-    certificate = folder / f"{me}.pem"
-    key = folder / f"{me}.key"
+    credentials = Credentials.read(folder / "ca.pem", folder / f"{me}.pem", folder / f"{me}.key")
     if me == "alice":
         peer = "bob"
-        carrier = TlsCarrier(authority, certificate, key, listen=address, connect={})
+        carrier = TlsCarrier(credentials, listen=address, connect={})
     else:
         peer = "alice"
-        carrier = TlsCarrier(authority, certificate, key, listen=None, connect={"alice": address})
+        carrier = TlsCarrier(credentials, listen=None, connect={"alice": address})
 
     async def answer(links: Mapping[str, Link]) -> Figures:
         link = links[peer]
@@ -233,7 +232,7 @@ def main() -> None:
         folder = Path(name)
         create_authority(folder, "benchmark")
         for party in ("alice", "bob"):
-            issue(folder, party)
+            issue(folder, party, with_key=True)
         for _ in range(repeats):
             for title, side in sides.items():
                 measured[title].append(measure(side, folder))

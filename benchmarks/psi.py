@@ -94,7 +94,7 @@ def make_consortium(folder: Path) -> None:
         address = Address("127.0.0.1", free.getsockname()[1])
     create_authority(folder, "benchmark")
     for party in PARTIES:
-        issue(folder, party)
+        issue(folder, party, with_key=True)
     members = {
         "alice": default_member("alice", folder, address),
         "bob": default_member("bob", folder, None),

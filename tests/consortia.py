@@ -15,8 +15,13 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
 from tacit.channel import certificates
 from tacit.channel.consortium import Address, Consortium, default_member
+from tacit.channel.credentials import Credentials
 from tacit.channel.tls import TlsCarrier
 
 LOOPBACK = Address("127.0.0.1", 0)
@@ -33,9 +38,14 @@ class Identity:
     key: Path
 
     def carrier(
-        self, *, listen: Address | None = None, connect: Mapping[str, Address] | None = None
+        self,
+        *,
+        listen: Address | None = None,
+        connect: Mapping[str, Address] | None = None,
+        pins: Mapping[str, str] | None = None,
     ) -> TlsCarrier:
-        return TlsCarrier(self.ca, self.certificate, self.key, listen=listen, connect=connect or {})
+        credentials = Credentials.read(self.ca, self.certificate, self.key)
+        return TlsCarrier(credentials, listen=listen, connect=connect or {}, pins=pins)
 
 
 @cache
@@ -57,11 +67,11 @@ def folder() -> Path:
     now = datetime.now(UTC)
     year = timedelta(days=365)
     for party in PARTIES:
-        certificates.issue(root / "good", party)
-        certificates.issue(root / "other", party)
-        certificates.issue(root / "expired", party, days=1, now=now - year)
-        certificates.issue(root / "early", party, days=1, now=now + year)
-    certificates.issue(root / "other", "mallory")
+        certificates.issue(root / "good", party, with_key=True)
+        certificates.issue(root / "other", party, with_key=True)
+        certificates.issue(root / "expired", party, days=1, now=now - year, with_key=True)
+        certificates.issue(root / "early", party, days=1, now=now + year, with_key=True)
+    certificates.issue(root / "other", "mallory", with_key=True)
     consortium = Consortium("heart-study", root / "good" / "ca.pem", {})
     for party in PARTIES:
         consortium = consortium.with_member(default_member(party, root / "good"))
@@ -75,6 +85,28 @@ def identity(party: str, of: str = "good") -> Identity:
     return Identity(
         root / "good" / "ca.pem", root / of / f"{party}.pem", root / of / f"{party}.key"
     )
+
+
+def with_names(party: str, *names: x509.GeneralName) -> Identity:
+    """A certificate of the right authority with these names, as no `tacit cert issue` makes it."""
+    good = folder() / "good"
+    certificate = x509.load_pem_x509_certificate((good / f"{party}.pem").read_bytes())
+    signer = serialization.load_pem_private_key((good / "ca.key").read_bytes(), None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    builder = x509.CertificateBuilder(
+        certificate.issuer,
+        certificate.subject,
+        certificate.public_key(),
+        x509.random_serial_number(),
+        certificate.not_valid_before_utc,
+        certificate.not_valid_after_utc,
+    )
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    file = Path(tempfile.mkdtemp(dir=folder()), f"{party}.pem")
+    signed = builder.sign(signer, hashes.SHA256())
+    file.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    return Identity(good / "ca.pem", file, good / f"{party}.key")
 
 
 def client_context(shown: Identity | None, change: Change = lambda _: None) -> ssl.SSLContext:

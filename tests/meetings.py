@@ -16,10 +16,11 @@ from loops import until
 from tacit.channel import endpoint as endpoints
 from tacit.channel.consortium import Address
 from tacit.channel.endpoint import Endpoint
+from tacit.channel.frames import ChannelError
 from tacit.channel.link import Link
 from tacit.channel.timing import Timing
 from tacit.channel.tls import TlsCarrier
-from tacit.core.events import Event, Warned
+from tacit.core.events import Event, Noted, Warned
 
 Links = Mapping[str, Link]
 # Signs of life are frequent; nothing else depends on how fast this machine is.
@@ -44,6 +45,10 @@ class Party:
     @property
     def warnings(self) -> list[str]:
         return [anonymous(event.text) for event in self.events if isinstance(event, Warned)]
+
+    @property
+    def notes(self) -> list[str]:
+        return [anonymous(event.text) for event in self.events if isinstance(event, Noted)]
 
     async def address(self) -> Address:
         """Where it listens, as soon as it does."""
@@ -87,6 +92,24 @@ def _party(me: str, peers: tuple[str, ...], carrier: TlsCarrier, timing: Timing)
     events: list[Event] = []
     endpoint = Endpoint(me, peers, carrier, purpose="test", timing=timing, on_event=events.append)
     return Party(carrier, endpoint, events)
+
+
+async def failure(work: Awaitable[Any]) -> str:
+    """The one line with which it ends."""
+    with pytest.raises(ChannelError) as caught:
+        await work
+    assert "\n" not in str(caught.value)
+    return anonymous(str(caught.value))
+
+
+async def gives_up(bob: Party, why: str) -> None:
+    """Bob goes on after each answer that is not the peer's own, until his patience ends."""
+    (peer,) = bob.endpoint.links
+    running = asyncio.create_task(failure(bob.endpoint.run(exchange())))
+    await until(lambda: f"waiting for {peer} to answer at HERE ({why})" in bob.notes)
+    bob.lose_patience(away=0.01)
+    ending = f"within 0.01 s ({why}); start all sides again"
+    assert await running == f"{peer} could not be reached at HERE {ending}"
 
 
 def exchange(count: int = 5, size: int = 100) -> Callable[[Links], Awaitable[bool]]:

@@ -201,6 +201,8 @@ def psi(
     `others`: the parties to compare with, if not all of the consortium.
     `listen`, `connect`: "host:port" where this party waits, or where the other one does, if not as
     in the consortium's file.
+    `passphrase`: of this party's key, or a function that asks for it, such as `getpass.getpass`; by
+    default it is in `TACIT_PASSPHRASE`, or asked for on the terminal, if the key has one.
     `most`: how many identifiers another party may bring.
     `patience`: seconds to wait for a party that is not there.
     `threads`: by default one for each core.

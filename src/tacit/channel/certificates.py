@@ -1,4 +1,4 @@
-"""Certificates of a consortium: its authority, its parties' keys and requests, and their checks.
+"""Certificates of a consortium are made: its authority, its parties' keys and requests.
 
 X.509 with keys on the curve P-256. A party's name is the DNS name in its certificate, so that TLS
 checks a party as it checks a web server; the organisation is the consortium.
@@ -12,26 +12,24 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tacit.channel.credentials import CertificateFile, check_authority, day
 from tacit.channel.party_names import check_consortium_name, check_party_name
+from tacit.channel.passphrases import Passphrase
 from tacit.channel.x509_files import (
-    Issuer,
-    Validity,
-    authority_pem,
-    dns_names,
-    fingerprint,
     generate_key,
-    is_authority,
     is_same_key,
     is_signed_by,
+    is_strong,
+    key_fingerprint,
     need_cryptography,
-    organisation,
-    party_name,
     private_pem,
     read_certificate,
     read_key,
+    read_open_key,
     read_request,
-    request_pem,
+    sole_name,
 )
+from tacit.channel.x509_making import Issuer, Validity, authority_pem, request_pem
 from tacit.core.errors import DataError
 from tacit.core.files import created, replacing
 
@@ -43,31 +41,13 @@ BACKDATED = timedelta(minutes=5)  # clocks differ
 LONGEST = 36_500  # days
 
 
-@dataclass(frozen=True)
-class Certificate:
-    """What a certificate says; `fingerprint` is the SHA-256 of the whole, in hex."""
-
-    party: str
-    consortium: str
-    issuer: str
-    not_before: datetime
-    not_after: datetime
-    fingerprint: str
-    authority: bool = False
-
-    def days_left(self, now: datetime | None = None) -> int:
-        """Whole days until it expires; negative once it has.
-
-        >>> june = datetime(2030, 6, 1, tzinfo=UTC)
-        >>> later = june + timedelta(days=9)
-        >>> Certificate("alice", "heart-study", "", june, later, "").days_left(june)
-        9
-        """
-        return (self.not_after - (now or datetime.now(UTC))).days
-
-
 def create_authority(
-    folder: Path, name: str, *, days: int = 3650, now: datetime | None = None
+    folder: Path,
+    name: str,
+    *,
+    days: int = 3650,
+    passphrase: str | None = None,
+    now: datetime | None = None,
 ) -> Path:
     """Makes the consortium's authority, `ca.pem` and `ca.key`.
 
@@ -83,11 +63,12 @@ def create_authority(
     validity = _validity(days, now)
     key = generate_key()
     pem = authority_pem(name, AUTHORITY, key, validity)
-    with created(key_file, private_pem(key), private=True), created(certificate_file, pem):
+    secret = private_pem(key, passphrase)
+    with created(key_file, secret, private=True), created(certificate_file, pem):
         return certificate_file
 
 
-def create_request(folder: Path, party: str) -> Path:
+def create_request(folder: Path, party: str, *, passphrase: str | None = None) -> Path:
     """Makes the party's key, `party.key`, and its request for a certificate, `party.csr`.
 
     The key stays where it is made. If there is one already, it gets a new request.
@@ -96,18 +77,44 @@ def create_request(folder: Path, party: str) -> Path:
     check_party_name(party)
     key_file = folder / f"{party}.key"
     request_file = folder / f"{party}.csr"
-    new_key = None
+    secret = None
     if key_file.exists():
-        key = read_key(key_file)
+        key = _key_for_request(key_file, passphrase)
     elif request_file.exists():
         raise DataError(
             f"{request_file} is there, but not its key {key_file}; remove it, "
             "or name another folder"
         )
     else:
-        key = new_key = generate_key()
-    _write(request_file, request_pem(party, key), key_file, new_key)
+        key = generate_key()
+        secret = private_pem(key, passphrase)
+    _write(request_file, request_pem(party, key), key_file, secret)
     return request_file
+
+
+def requested_fingerprint(request: Path, party: str) -> str:
+    """The fingerprint of the key in the party's request."""
+    return key_fingerprint(read_request(request, party))
+
+
+@dataclass(frozen=True)
+class Issued:
+    """A party's certificate that is not on disk yet.
+
+    `requested` says whether it is for the key of a request; `key_pem` is a new key.
+    """
+
+    certificate_file: Path
+    certificate_pem: bytes
+    key_fingerprint: str
+    key_file: Path
+    key_pem: bytes | None
+    requested: bool
+
+    def write(self) -> Path:
+        """Writes the certificate and the new key: both or neither."""
+        _write(self.certificate_file, self.certificate_pem, self.key_file, self.key_pem)
+        return self.certificate_file
 
 
 def issue(
@@ -116,92 +123,71 @@ def issue(
     *,
     days: int = 365,
     request: Path | None = None,
+    with_key: bool = False,
+    passphrase: Passphrase = None,
     now: datetime | None = None,
 ) -> Path:
     """Makes the party's certificate, `party.pem`, signed by the folder's authority.
 
     It is for the key in `request` or in the folder's `party.csr`. Where there is neither, it is a
-    renewal for the key in `party.key` or in the `party.pem` that is there; else it is for a new
-    key, `party.key`. `now` is when it begins, if that is not today.
+    renewal for the key in `party.key` or in the `party.pem` that is there. Where there is no key
+    yet, `with_key` makes `party.key` too, to try things out. `passphrase` is that of `ca.key`, and
+    `now` is when the certificate begins, if that is not today.
     """
+    issued = prepare(
+        folder,
+        party,
+        days=days,
+        request=request,
+        with_key=with_key,
+        passphrase=passphrase,
+        now=now,
+    )
+    return issued.write()
+
+
+def prepare(
+    folder: Path,
+    party: str,
+    *,
+    days: int = 365,
+    request: Path | None = None,
+    with_key: bool = False,
+    passphrase: Passphrase = None,
+    now: datetime | None = None,
+) -> Issued:
+    """What `issue` writes, without writing it."""
     need_cryptography()
     check_party_name(party)
-    issuer = _read_issuer(folder)
     validity = _validity(days, now)
-    last_day = issuer.certificate.not_valid_after_utc
+    authority = _authority(folder)
+    requested = request is not None or (folder / f"{party}.csr").exists()
+    public = _existing_key(folder, party, request, authority)
+    if public is None and not with_key:
+        raise DataError(
+            f"there is no request by {party}, who runs: tacit cert request {party}, and sends "
+            f"{party}.csr; only to try things out, its key can be made here too",
+            parameters=("with_key",),
+        )
+    last_day = authority.not_valid_after_utc
     if last_day <= validity.begin:
-        raise DataError(f"{folder / 'ca.pem'} expired on {_day(last_day)}; make a new authority")
-    validity = Validity(validity.begin, min(validity.end, last_day))
-    new_key = None
-    public = _existing_key(folder, party, request, issuer.certificate)
+        raise DataError(f"{folder / 'ca.pem'} expired on {day(last_day)}; make a new authority")
+    issuer = _issuer(folder, authority, passphrase)
+    key_file = folder / f"{party}.key"
+    key_pem = None
     if public is None:
         new_key = generate_key()
         public = new_key.public_key()
-    certificate_file = folder / f"{party}.pem"
-    pem = issuer.party_pem(party, public, validity)
-    _write(certificate_file, pem, folder / f"{party}.key", new_key)
-    return certificate_file
-
-
-def describe(path: Path) -> Certificate:
-    """What the certificate in a file says."""
-    certificate = read_certificate(path)
-    return Certificate(
-        party=party_name(certificate),
-        consortium=organisation(certificate),
-        issuer=certificate.issuer.rfc4514_string(),
-        not_before=certificate.not_valid_before_utc,
-        not_after=certificate.not_valid_after_utc,
-        fingerprint=fingerprint(certificate),
-        authority=is_authority(certificate),
+        key_pem = private_pem(new_key)
+    validity = Validity(validity.begin, min(validity.end, last_day))
+    return Issued(
+        certificate_file=folder / f"{party}.pem",
+        certificate_pem=issuer.party_pem(party, public, validity),
+        key_fingerprint=key_fingerprint(public),
+        key_file=key_file,
+        key_pem=key_pem,
+        requested=requested,
     )
-
-
-def check_certificate(
-    ca: Path, certificate: Path, party: str, *, now: datetime | None = None
-) -> Certificate:
-    """What the party's certificate says.
-
-    A DataError says what is wrong with it, and what to do.
-    """
-    authority = read_certificate(ca)
-    x509_certificate = read_certificate(certificate)
-    if not is_authority(authority):
-        raise DataError(
-            f"{ca} is a party's certificate, not the authority's; name the consortium's ca.pem"
-        )
-    if is_authority(x509_certificate):
-        raise DataError(
-            f"{certificate} is an authority's certificate, not a party's; name {party}.pem"
-        )
-    if party not in dns_names(x509_certificate):
-        owner = party_name(x509_certificate)
-        raise DataError(
-            f"{certificate} is the certificate of {owner!r}, not of {party!r}; name {party}'s own"
-        )
-    if not is_signed_by(x509_certificate, authority):
-        raise DataError(
-            f"{certificate} is not signed by {ca}: another authority issued it; "
-            f"get a ca.pem and {party}.pem of the same consortium"
-        )
-    now = now or datetime.now(UTC)
-    _check_dates(ca, authority, now, "make a new authority: tacit cert init")
-    _check_dates(certificate, x509_certificate, now, f"renew it: tacit cert issue {party}")
-    return describe(certificate)
-
-
-def check_identity(
-    ca: Path, certificate: Path, key: Path, party: str, *, now: datetime | None = None
-) -> Certificate:
-    """What the party's certificate says, if this is the key for it; else a DataError."""
-    description = check_certificate(ca, certificate, party, now=now)
-    public = read_certificate(certificate).public_key()
-    if not is_same_key(read_key(key).public_key(), public):
-        raise DataError(
-            f"{key} does not belong to {certificate}; "
-            "take both from the same tacit cert issue or request"
-        )
-    return description
 
 
 def _validity(days: int, now: datetime | None) -> Validity:
@@ -211,77 +197,103 @@ def _validity(days: int, now: datetime | None) -> Validity:
     return Validity(now - BACKDATED, now + timedelta(days=days))
 
 
-def _check_dates(path: Path, certificate: X509Certificate, now: datetime, remedy: str) -> None:
-    begin = certificate.not_valid_before_utc
-    end = certificate.not_valid_after_utc
-    if now < begin:
-        raise DataError(f"{path} is not valid before {_day(begin)}; check this machine's clock")
-    if now >= end:
-        raise DataError(f"{path} expired on {_day(end)}; {remedy}")
-
-
-def _write(path: Path, pem: bytes, key_file: Path, new_key: Any) -> None:
+def _write(path: Path, pem: bytes, key_file: Path, key_pem: bytes | None) -> None:
     """Writes the file and, if there is a new key, the key too: both or neither."""
     with ExitStack() as stack:
-        if new_key is not None:
-            stack.enter_context(created(key_file, private_pem(new_key), private=True))
+        if key_pem is not None:
+            stack.enter_context(created(key_file, key_pem, private=True))
         file = stack.enter_context(replacing(path, "wb"))
         file.write(pem)
 
 
-def _read_issuer(folder: Path) -> Issuer:
-    """The folder's authority and the key that it signs with."""
+def _key_for_request(key_file: Path, passphrase: str | None) -> Any:
+    """The party's key that is there already."""
+    key = read_open_key(key_file)
+    if key is None:
+        key = read_key(key_file, passphrase)
+    elif passphrase is not None:
+        raise DataError(
+            f"{key_file} is there already, without a passphrase; "
+            "move it away to make a new key, or request without a passphrase",
+            parameters=("passphrase",),
+        )
+    if not is_strong(key.public_key()):
+        raise DataError(
+            f"{key_file} is too weak, or of a kind that TLS does not take; move it away"
+        )
+    return key
+
+
+def _authority(folder: Path) -> X509Certificate:
+    """The folder's authority, where its key is too."""
     certificate_file = folder / "ca.pem"
-    key_file = folder / "ca.key"
-    for path in (certificate_file, key_file):
+    for path in (certificate_file, folder / "ca.key"):
         if not path.exists():
             raise DataError(
                 f"there is no {path}; "
                 "certificates are issued where tacit cert init made the authority"
             )
-    certificate = read_certificate(certificate_file)
-    key = read_key(key_file)
-    matches = is_same_key(certificate.public_key(), key.public_key())
-    if not matches or not is_authority(certificate):
+    authority = CertificateFile.read(certificate_file)
+    check_authority(authority)
+    return authority.certificate
+
+
+def _issuer(folder: Path, authority: X509Certificate, passphrase: Passphrase) -> Issuer:
+    """The folder's authority and the key that it signs with."""
+    key_file = folder / "ca.key"
+    key = read_key(key_file, passphrase)
+    if not is_same_key(authority.public_key(), key.public_key()):
         raise DataError(
             f"{key_file} does not belong to the ca.pem next to it; "
             "restore the two files that tacit cert init made"
         )
-    return Issuer(certificate, key)
+    return Issuer(authority, key)
 
 
 def _existing_key(
     folder: Path, party: str, request: Path | None, authority: X509Certificate
 ) -> PublicKey | None:
-    """The public key that the party has already; None where it gets a new one."""
+    """The public key that the party has already; None where it has none yet."""
     key_file = folder / f"{party}.key"
     request_file = folder / f"{party}.csr"
     certificate_file = folder / f"{party}.pem"
     if request is not None or request_file.exists():
         return _requested_key(request or request_file, party, key_file)
     if key_file.exists():
-        public: PublicKey = read_key(key_file).public_key()
-        return public
-    if not certificate_file.exists():
-        return None
-    certificate = read_certificate(certificate_file)
-    if party not in dns_names(certificate) or not is_signed_by(certificate, authority):
+        key = read_open_key(key_file)
+        if key is not None:
+            return _public_key(key)
+    if certificate_file.exists():
+        return _certified_key(certificate_file, party, authority)
+    if key_file.exists():
         raise DataError(
-            f"{certificate_file} is not a certificate of {party} from this authority; "
+            f"{key_file} has a passphrase; make a request for it: tacit cert request {party}"
+        )
+    return None
+
+
+def _public_key(key: Any) -> PublicKey:
+    public: PublicKey = key.public_key()
+    return public
+
+
+def _certified_key(path: Path, party: str, authority: X509Certificate) -> PublicKey:
+    """The key in the party's certificate, which is renewed."""
+    certificate = read_certificate(path)
+    if sole_name(certificate) != party or not is_signed_by(certificate, authority):
+        raise DataError(
+            f"{path} is not a certificate of {party} from this authority; "
             "move it away to issue a new one"
         )
     return certificate.public_key()
 
 
 def _requested_key(request: Path, party: str, key_file: Path) -> PublicKey:
-    """The key in a request, which the party's key file has to match if it is there."""
+    """The key in a request, which the party's key file has to match if it can be read here."""
     public = read_request(request, party)
-    if key_file.exists() and not is_same_key(read_key(key_file).public_key(), public):
+    key = read_open_key(key_file) if key_file.exists() else None
+    if key is not None and not is_same_key(key.public_key(), public):
         raise DataError(
             f"{request} was not made with {key_file}; move away the one that {party} does not use"
         )
     return public
-
-
-def _day(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M} UTC"

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from tacit.channel.fingerprints import parse_fingerprint
 from tacit.channel.party_names import check_consortium_name, check_party_name
 from tacit.core.errors import DataError, shown, suggest
 from tacit.core.files import replacing
@@ -19,6 +20,7 @@ from tacit.core.yaml_text import parse, reason
 
 FILE = "consortium.yaml"
 USUAL_PATHS = (Path(FILE), Path("consortium", FILE))  # where it is looked for
+ZONE = re.compile(r"[\w.-]*")  # of an IPv6 address
 HOST = re.compile(r"[\w-]+(\.[\w-]+)*\.?")
 HEADER = (
     "# A consortium's parties: where they listen and what they show. "
@@ -68,6 +70,8 @@ def _host(host: str, text: str) -> str:
     in_brackets = host.startswith("[") and host.endswith("]")
     try:
         version_6 = ipaddress.IPv6Address(host[1:-1] if in_brackets else host)
+        if not ZONE.fullmatch(version_6.scope_id or ""):
+            raise ValueError("a zone that is no interface's name")
     except ValueError:
         if in_brackets or not HOST.fullmatch(host):
             raise DataError(
@@ -81,12 +85,20 @@ def _host(host: str, text: str) -> str:
 
 @dataclass(frozen=True)
 class Member:
-    """A party; without an address it only dials out."""
+    """A party; without an address it only dials out.
+
+    With a `key_fingerprint`, the other parties refuse it with any other key.
+    """
 
     name: str
     address: Address | None
     certificate: Path
     key: Path
+    key_fingerprint: str | None = None
+
+    def with_key(self, key_fingerprint: str) -> Member:
+        """The same with this key pinned."""
+        return replace(self, key_fingerprint=key_fingerprint)
 
 
 @dataclass(frozen=True)
@@ -143,6 +155,15 @@ class Consortium:
             hint = suggest(party, self.members) if self.members else "it has none yet"
             raise DataError(f"no party of {self.name} is called {party!r}; {hint}")
         return self.members[party]
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """The fingerprints of the parties' keys, of those that have one here."""
+        fingerprints = {}
+        for name, member in self.members.items():
+            if member.key_fingerprint is not None:
+                fingerprints[name] = member.key_fingerprint
+        return fingerprints
 
     def with_member(self, member: Member) -> Consortium:
         """The same with this party, in the place of one of its name or at the end."""
@@ -211,12 +232,13 @@ def _member(name: Any, entry: Any, folder: Path) -> Member:
         )
     settings = entry or {}
     where = f"parties: {name}"
-    _check_keys(settings, ("address", "certificate", "key"), where)
+    _check_keys(settings, ("address", "certificate", "key", "key_fingerprint"), where)
     return Member(
         name,
         _address(settings, where),
         _path(settings, "certificate", folder, where, default=f"{name}.pem"),
         _path(settings, "key", folder, where, default=f"{name}.key"),
+        _key_fingerprint(settings, where),
     )
 
 
@@ -230,8 +252,22 @@ def _address(settings: dict[str, Any], where: str) -> Address | None:
         raise DataError(f"{where}: address: {error}") from None
 
 
+def _key_fingerprint(settings: dict[str, Any], where: str) -> str | None:
+    if "key_fingerprint" not in settings:
+        return None
+    text = _text(settings, "key_fingerprint", None, where)
+    try:
+        return parse_fingerprint(text)
+    except DataError as error:
+        raise DataError(f"{where}: key_fingerprint: {error}") from None
+
+
 def _path(settings: dict[str, Any], key: str, folder: Path, where: str, *, default: str) -> Path:
-    return folder / Path(_text(settings, key, default, where)).expanduser()
+    path = Path(_text(settings, key, default, where))
+    try:
+        return folder / path.expanduser()
+    except RuntimeError:  # ~somebody
+        raise DataError(f"{where}: {key}: {shown(str(path))}: there is no such user") from None
 
 
 def _text(settings: dict[str, Any], key: str, default: str | None, where: str) -> str:
@@ -241,6 +277,8 @@ def _text(settings: dict[str, Any], key: str, default: str | None, where: str) -
     if not isinstance(text, str) or not text:
         quotes = " in quotes" if text else ""
         raise DataError(f"{where}: {key}: expected text{quotes}, got {shown(text)}")
+    if not text.isprintable():  # it is shown in terminals, which it could command
+        raise DataError(f"{where}: {key}: expected text without control characters")
     return text
 
 
@@ -262,6 +300,8 @@ def _entry(member: Member, folder: Path) -> dict[str, str]:
         entry["certificate"] = _relative(member.certificate, folder)
     if member.key != usual.key:
         entry["key"] = _relative(member.key, folder)
+    if member.key_fingerprint is not None:
+        entry["key_fingerprint"] = member.key_fingerprint
     return entry
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tacit.channel.certificates import check_identity
 from tacit.channel.consortium import Address, Consortium
+from tacit.channel.credentials import Credentials
+from tacit.channel.passphrases import Passphrase
 from tacit.channel.tls import TlsCarrier
 from tacit.core.errors import StudyError
+from tacit.core.events import OnEvent, Warned, ignore
 
 
 def meet(
@@ -17,12 +19,14 @@ def meet(
     *,
     listen: Address | None = None,
     connect: Address | None = None,
+    passphrase: Passphrase = None,
+    on_event: OnEvent = ignore,
 ) -> tuple[list[str], TlsCarrier]:
     """The parties of a session, in the consortium's order, and this one's way to the others.
 
     Of two parties, the later one in the file dials the earlier; if the earlier has no address, the
     other way round. `listen` is where this party waits instead; `connect`, between two, the address
-    that it dials.
+    that it dials. `passphrase` is that of this party's key.
     """
     member = consortium.member(me)
     names = _parties(consortium, me, others)
@@ -38,13 +42,15 @@ def meet(
         dialled[peers[0]] = connect
     elif listen is None or len(peers) > 1:
         dialled = _addresses_to_dial(consortium, names, me)
-    check_identity(consortium.ca, member.certificate, member.key, me)
+    pins = consortium.pins
+    credentials = Credentials.read(consortium.ca, member.certificate, member.key, passphrase)
+    credentials.check(me, pin=pins.get(me))
+    for text in credentials.expiries():
+        on_event(Warned(text))
     address = None
     if len(dialled) < len(peers):  # somebody dials us
         address = listen or member.address
-    carrier = TlsCarrier(
-        consortium.ca, member.certificate, member.key, listen=address, connect=dialled
-    )
+    carrier = TlsCarrier(credentials, listen=address, connect=dialled, pins=pins)
     return names, carrier
 
 
@@ -56,7 +62,7 @@ def _parties(consortium: Consortium, me: str, others: Sequence[str]) -> list[str
     chosen.add(me)
     if chosen == {me}:
         raise StudyError(
-            f"{consortium.name} has no party except {me}; add the others: tacit cert issue PARTY"
+            f"{consortium.name} has no party except {me}; add the others: tacit cert request PARTY"
         )
     return [name for name in consortium.members if name in chosen]
 

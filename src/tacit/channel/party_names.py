@@ -38,3 +38,13 @@ def check_consortium_name(name: str) -> str:
             "or other signs on one line, such as 'heart-study'"
         )
     return name
+
+
+def printable(text: str, most: int = 200) -> str:
+    r"""A name from outside as a terminal may show it.
+
+    >>> printable("alice\x1b[2J")
+    'alice\\x1b[2J'
+    """
+    letters = [letter if letter.isprintable() else repr(letter)[1:-1] for letter in text[:most]]
+    return "".join(letters)

@@ -13,7 +13,6 @@ from tacit.channel.link import Link
 from tacit.channel.timing import Timing
 from tacit.core.events import Noted, Warned
 
-
 REASONS = 5  # that are told of a peer
 
 

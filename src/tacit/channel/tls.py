@@ -12,16 +12,17 @@ import socket
 import ssl
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from tacit.channel.connection import Complain, Connection, Welcome
 from tacit.channel.consortium import Address
+from tacit.channel.credentials import Credentials
 from tacit.channel.frames import Buffer, ChannelError
 from tacit.channel.lobby import Lobby
+from tacit.channel.peer_identity import identify
 from tacit.channel.proxy import choose_proxy, connect
 from tacit.channel.tasks import stop
-from tacit.channel.tls_reasons import NAMELESS, UnprovenError, translated
+from tacit.channel.tls_reasons import UnprovenError, translated
 
 HANDSHAKE = 10.0  # seconds
 FIRST_RECORD = 2.0  # seconds until a side that dials says something
@@ -146,12 +147,9 @@ class TlsStream:
     def abort(self) -> None:
         self.writer.transport.abort()
 
-    def peer_name(self) -> str:
-        """The one name in the other side's certificate, or nothing."""
-        certificate: Any = self.engine.getpeercert() or {}
-        entries = certificate.get("subjectAltName", ())
-        names = [value for kind, value in entries if kind == "DNS"]
-        return str(names[0]) if len(names) == 1 else ""
+    def peer_certificate(self) -> bytes:
+        """What the other side has shown."""
+        return self.engine.getpeercert(binary_form=True) or b""
 
 
 class TlsConnection(Connection):
@@ -170,24 +168,25 @@ class TlsConnection(Connection):
 class TlsCarrier:
     """A party's carrier between machines.
 
-    It listens at `listen`, if given, and dials the peers in `connect`.
+    It listens at `listen`, if given, and dials the peers in `connect`. `pins` are fingerprints of
+    parties' keys: a party of these is refused with any other key.
     """
 
     def __init__(
         self,
-        ca: Path,
-        certificate: Path,
-        key: Path,
+        credentials: Credentials,
         *,
         listen: Address | None,
         connect: Mapping[str, Address],
+        pins: Mapping[str, str] | None = None,
         proxy: str | None = None,
     ) -> None:
         self.address = listen
         self.connect = dict(connect)
+        self.pins = dict(pins or {})
         self.proxies = {peer: choose_proxy(proxy, to.host) for peer, to in connect.items()}
-        self.dialling_context = make_context(ssl.PROTOCOL_TLS_CLIENT, ca, certificate, key)
-        self.listening_context = make_context(ssl.PROTOCOL_TLS_SERVER, ca, certificate, key)
+        self.dialling_context = make_context(ssl.PROTOCOL_TLS_CLIENT, credentials)
+        self.listening_context = make_context(ssl.PROTOCOL_TLS_SERVER, credentials)
         self.socket: socket.socket | None = None
         self.lobby = Lobby()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -238,14 +237,14 @@ class TlsCarrier:
         guest = self.lobby.enter(origin[0], task.cancel)
         try:
             stream = await self._secured(sock)
-            connection = TlsConnection(stream, stream, stream.peer_name(), where)
+            connection = TlsConnection(stream, stream, "", where)
             connection.admit = partial(self.lobby.free, guest)
             try:
-                if connection.peer:
-                    await welcome(connection)
-                else:
-                    complain(f"refused {where}: it {NAMELESS}")
-                    await connection.refuse(NAMELESS)
+                connection.peer = identify(stream.peer_certificate(), self.pins)
+                await welcome(connection)
+            except ChannelError as error:
+                complain(f"refused {where}: it {error}")
+                await connection.refuse(str(error))
             finally:
                 stream.abort()
         except ssl.SSLError as error:
@@ -274,7 +273,13 @@ class TlsCarrier:
             await stream.shake_hands(peer)
         except ssl.SSLError as error:
             raise UnprovenError(str(translated(error, peer))) from None
-        return TlsConnection(stream, stream, peer, str(address))
+        connection = TlsConnection(stream, stream, peer, str(address))
+        try:
+            identify(stream.peer_certificate(), self.pins, peer)
+        except ChannelError as error:
+            await connection.refuse(str(error))
+            raise UnprovenError(str(error)) from None
+        return connection
 
     def _begin(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -287,13 +292,13 @@ class TlsCarrier:
             self.socket.close()
 
 
-def make_context(side: int, ca: Path, certificate: Path, key: Path) -> ssl.SSLContext:
-    """TLS 1.3 for one side, which shows this certificate and asks for one of the authority `ca`."""
+def make_context(side: int, credentials: Credentials) -> ssl.SSLContext:
+    """TLS 1.3 for one side, which shows our certificate and asks for one of our authority."""
     context = ssl.SSLContext(side)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(ca)
-    context.load_cert_chain(certificate, key)
+    context.hostname_checks_common_name = False
+    credentials.load_into(context)
     if side == ssl.PROTOCOL_TLS_SERVER:
         context.num_tickets = 0  # nobody resumes, and a ticket would outlive its session
     return context

@@ -9,6 +9,10 @@ from tacit.channel.frames import ChannelError
 NAMELESS = (
     "showed a certificate without a party's name, or with several; make it with: tacit cert issue"
 )
+OTHER_KEY = (
+    "showed a certificate for another key than consortium.yaml has for {party}; "
+    "compare its key fingerprint: tacit cert show"
+)
 SHOWED_EXPIRED = "showed a certificate that has expired"
 SHOWED_EARLY = "showed a certificate that is not valid yet (is a clock wrong?)"
 SHOWED_FOREIGN = "showed a certificate from another authority than our ca.pem"
@@ -50,7 +54,7 @@ def translated(error: ssl.SSLError, peer: str = "") -> Exception:
     """The error in words; one that is about certificates will not go away by trying again."""
     message = f"{error.reason or ''} {getattr(error, 'verify_message', '')} {error}"
     if "Hostname mismatch" in message:
-        return ChannelError(f"is not {peer}, according to its certificate; check the address")
+        return ChannelError(mismatch(peer))
     for mark, words in REASONS.items():
         if mark in message:
             return ChannelError(words)
@@ -58,3 +62,8 @@ def translated(error: ssl.SSLError, peer: str = "") -> Exception:
     if isinstance(error, ssl.SSLCertVerificationError):
         return ChannelError(text)
     return ConnectionResetError(text)
+
+
+def mismatch(wanted: str) -> str:
+    """Of a side that has another name than the party that we dialled, or none."""
+    return f"is not {wanted}, according to its certificate; check the address"

@@ -1,17 +1,21 @@
-"""Keys, certificates and requests for them, as PEM files: X.509 by the package cryptography.
+"""Keys, certificates and requests for them, as they are read from PEM files: X.509.
 
-The package is imported in this module alone, when it is first needed.
+The package cryptography is imported here and in `x509_making.py`, when it is first needed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shlex
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tacit.channel.fingerprints import grouped
+from tacit.channel.party_names import printable
+from tacit.channel.passphrases import Passphrase, encoded_new, passphrase_for
 from tacit.core.errors import DataError, MissingDependencyError, shown
 
 if TYPE_CHECKING:
@@ -20,29 +24,13 @@ if TYPE_CHECKING:
 
     PublicKey: TypeAlias = CertificatePublicKeyTypes
     X509Certificate: TypeAlias = x509.Certificate
-    Builder: TypeAlias = x509.CertificateBuilder | x509.CertificateSigningRequestBuilder
 
 RSA_BITS = 2048  # of an RSA key that comes in a request, at least
 CURVES = ("secp256r1", "secp384r1", "secp521r1")
-KEY_USES = (
-    "digital_signature",
-    "content_commitment",
-    "key_encipherment",
-    "data_encipherment",
-    "key_agreement",
-    "key_cert_sign",
-    "crl_sign",
-    "encipher_only",
-    "decipher_only",
-)
-
-
-@dataclass(frozen=True)
-class Validity:
-    """From when to when a certificate holds."""
-
-    begin: datetime
-    end: datetime
+MARK = b"-----BEGIN"  # of a PEM block
+LABEL = re.compile(rb"-----BEGIN ([A-Z0-9 ]{1,40})-----")
+KEY_LABELS = ("PRIVATE KEY", "ENCRYPTED PRIVATE KEY", "EC PRIVATE KEY", "RSA PRIVATE KEY")
+REQUEST_LABELS = ("CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST")
 
 
 def need_cryptography() -> None:
@@ -65,41 +53,70 @@ def generate_key() -> Any:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def private_pem(key: Any) -> bytes:
-    """A private key as its file holds it."""
+def private_pem(key: Any, passphrase: str | None = None) -> bytes:
+    """A private key as its file holds it, encrypted if there is a passphrase."""
     from cryptography.hazmat.primitives.serialization import (
+        BestAvailableEncryption,
         Encoding,
+        KeySerializationEncryption,
         NoEncryption,
         PrivateFormat,
     )
 
-    content: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    encryption: KeySerializationEncryption = NoEncryption()
+    if passphrase is not None:
+        encryption = BestAvailableEncryption(encoded_new(passphrase))
+    content: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
     return content
 
 
-def read_key(path: Path) -> Any:
-    """The private key in a file that is its owner's alone."""
-    from cryptography.hazmat.primitives import serialization
+def read_key(path: Path, passphrase: Passphrase = None) -> Any:
+    """The private key in a file that is its owner's alone; its passphrase if it has one."""
+    content = _key_content(path)
+    key = _load_key(path, content, None)
+    return _load_key(path, content, passphrase_for(path, passphrase)) if key is None else key
 
+
+def read_open_key(path: Path) -> Any:
+    """The private key in a file; None where it is encrypted."""
+    return _load_key(path, _key_content(path), None)
+
+
+def _key_content(path: Path) -> bytes:
     content = _read(path, "it stays where it was made, or is handed over with the certificate")
     if os.name == "posix" and path.stat().st_mode & 0o077:
         raise DataError(
             f"{path} is a private key that other users can open; "
             f"run: chmod 600 {shlex.quote(str(path))}"
         )
+    return _only_block(path, content, "private key", KEY_LABELS)
+
+
+def _load_key(path: Path, content: bytes, passphrase: bytes | None) -> Any:
+    """The key; None where it is encrypted and there is no passphrase."""
+    from cryptography.hazmat.primitives import serialization
+
+    problem = "is damaged, or not a private key; expected a PEM file"
     try:
-        return serialization.load_pem_private_key(content, password=None)
+        return serialization.load_pem_private_key(content, passphrase)
     except TypeError:
-        raise DataError(
-            f"{path} is encrypted; decrypt it: openssl pkey -in {path} -out NEW.key"
-        ) from None
+        if passphrase is None:
+            return None
+        problem = "has a passphrase, and an empty one was given"
     except Exception:  # ValueError and several of the library's own
-        raise DataError(f"{path} is damaged, or not a private key; expected a PEM file") from None
+        if passphrase is not None:
+            problem = "has another passphrase, or is damaged"
+    raise DataError(f"{path} {problem}")
 
 
 def is_same_key(first: PublicKey, second: PublicKey) -> bool:
     """Whether two public keys are the same."""
     return _public_der(first) == _public_der(second)
+
+
+def key_fingerprint(public: PublicKey) -> str:
+    """The SHA-256 of a public key as certificates hold it, in groups that can be read out."""
+    return grouped(hashlib.sha256(_public_der(public)).digest())
 
 
 def _public_der(public: PublicKey) -> bytes:
@@ -109,130 +126,62 @@ def _public_der(public: PublicKey) -> bytes:
     return public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
-# making certificates and requests
-
-
-def authority_pem(consortium: str, name: str, key: Any, validity: Validity) -> bytes:
-    """A new authority's certificate, signed with its own key."""
-    from cryptography import x509
-
-    subject = _subject(consortium, name)
-    public = key.public_key()
-    builder = _builder(subject, subject, public, validity)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    builder = builder.add_extension(_key_usage("key_cert_sign", "crl_sign"), critical=True)
-    builder = _issued_by(builder, public)
-    return _signed(builder, key)
-
-
-@dataclass(frozen=True)
-class Issuer:
-    """An authority with the key that it signs with."""
-
-    certificate: X509Certificate
-    key: Any
-
-    def party_pem(self, party: str, public: PublicKey, validity: Validity) -> bytes:
-        """A party's certificate for its public key."""
-        from cryptography import x509
-        from cryptography.x509.oid import ExtendedKeyUsageOID
-
-        subject = _subject(organisation(self.certificate), party)
-        builder = _builder(subject, self.certificate.subject, public, validity)
-        no_authority = x509.BasicConstraints(ca=False, path_length=None)
-        builder = builder.add_extension(no_authority, critical=True)
-        builder = builder.add_extension(_key_usage("digital_signature"), critical=True)
-        both_sides = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
-        builder = builder.add_extension(x509.ExtendedKeyUsage(both_sides), critical=False)
-        builder = builder.add_extension(_dns_name(party), critical=False)
-        builder = _issued_by(builder, self.key.public_key())
-        return _signed(builder, self.key)
-
-
-def request_pem(party: str, key: Any) -> bytes:
-    """A party's request for a certificate, signed with its key."""
-    from cryptography import x509
-
-    builder = x509.CertificateSigningRequestBuilder(_subject(None, party))
-    builder = builder.add_extension(_dns_name(party), critical=False)
-    return _signed(builder, key)
-
-
-def _subject(consortium: str | None, name: str) -> x509.Name:
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
-    entries = []
-    if consortium:
-        entries.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, consortium))
-    entries.append(x509.NameAttribute(NameOID.COMMON_NAME, name))
-    return x509.Name(entries)
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, public: PublicKey, validity: Validity
-) -> x509.CertificateBuilder:
-    from cryptography import x509
-
-    serial_number = x509.random_serial_number()
-    builder = x509.CertificateBuilder(
-        issuer, subject, public, serial_number, validity.begin, validity.end
-    )
-    identifier = x509.SubjectKeyIdentifier.from_public_key(public)
-    return builder.add_extension(identifier, critical=False)
-
-
-def _issued_by(builder: x509.CertificateBuilder, signer: Any) -> x509.CertificateBuilder:
-    from cryptography import x509
-
-    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer)
-    return builder.add_extension(identifier, critical=False)
-
-
-def _dns_name(party: str) -> x509.SubjectAlternativeName:
-    from cryptography import x509
-
-    return x509.SubjectAlternativeName([x509.DNSName(party)])
-
-
-def _key_usage(*uses: str) -> x509.KeyUsage:
-    from cryptography import x509
-
-    return x509.KeyUsage(**{use: use in uses for use in KEY_USES})
-
-
-def _signed(builder: Builder, key: Any) -> bytes:
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ed25519
-
-    has_digest = isinstance(key, ed25519.Ed25519PrivateKey)
-    signed = builder.sign(key, None if has_digest else hashes.SHA256())
-    return signed.public_bytes(serialization.Encoding.PEM)
-
-
 # reading certificates and requests
 
 
 def read_certificate(path: Path) -> X509Certificate:
-    """The certificate in a PEM file."""
+    """The one certificate in a PEM file."""
     need_cryptography()
-    from cryptography import x509
-
     command = "" if path.stem == "ca" else f" (tacit cert issue {path.stem})"
     content = _read(path, f"ask the party that has the consortium's ca.key for it{command}")
+    block = _only_block(path, content, "certificate", ("CERTIFICATE",))
     try:
-        certificate = x509.load_pem_x509_certificate(content)
-        _ = certificate.extensions  # each is read, and may be damaged, when it is asked for
-        _ = certificate.subject
-        _ = certificate.issuer
-        _ = certificate.public_key()
+        return _certificate(block)
     except Exception as error:  # ValueError and several of the library's own
-        hint = f"({shown(str(error), most=60)})"
-        if b"PRIVATE KEY" in content:
-            hint = "it holds a private key"
+        reason = shown(str(error), most=60)
         raise DataError(
-            f"{path} is damaged, or not a certificate {hint}; expected a PEM file"
+            f"{path} is damaged, or not a certificate ({reason}); expected a PEM file"
         ) from None
+
+
+def certificate_from_der(der: bytes) -> X509Certificate:
+    """The certificate that a side of a connection has shown; ValueError where it is damaged."""
+    from cryptography import x509
+
+    try:
+        return _checked(x509.load_der_x509_certificate(der))
+    except Exception:  # ValueError and several of the library's own
+        raise ValueError("a damaged certificate") from None
+
+
+def certificate_der(certificate: X509Certificate) -> bytes:
+    """The certificate as TLS takes it."""
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return certificate.public_bytes(Encoding.DER)
+
+
+def certificate_pem(certificate: X509Certificate) -> bytes:
+    """The certificate as a file holds it."""
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def _certificate(pem: bytes) -> X509Certificate:
+    from cryptography import x509
+
+    return _checked(x509.load_pem_x509_certificate(pem))
+
+
+def _checked(certificate: X509Certificate) -> X509Certificate:
+    """The certificate, each part of it read: the library reads them when they are asked for."""
+    _ = certificate.extensions
+    _ = certificate.subject.rfc4514_string()
+    _ = certificate.issuer.rfc4514_string()
+    _ = certificate.not_valid_before_utc
+    _ = certificate.not_valid_after_utc
+    _ = _public_der(certificate.public_key())
     return certificate
 
 
@@ -241,8 +190,9 @@ def read_request(path: Path, party: str) -> PublicKey:
     from cryptography import x509
 
     content = _read(path, f"the party makes it: tacit cert request {party}")
+    block = _only_block(path, content, "certificate request", REQUEST_LABELS)
     try:
-        request = x509.load_pem_x509_csr(content)
+        request = x509.load_pem_x509_csr(block)
         names = _common_names(request.subject)
         key = request.public_key()
         valid = request.is_signature_valid
@@ -256,12 +206,12 @@ def read_request(path: Path, party: str) -> PublicKey:
             f"the party has to make a new one: tacit cert request {party}"
         )
     if names != [party]:
-        wanted = " and ".join(map(repr, names)) or "no name"
+        wanted = " and ".join(map(shown, names)) or "no name"
         raise DataError(
             f"{path} asks for {wanted}, not for {party!r}; "
             "issue it under its own name, or get a new request"
         )
-    if not _is_strong(key):
+    if not is_strong(key):
         raise DataError(
             f"{path} is for a key that is too weak; "
             f"the party has to make a new one: tacit cert request {party}"
@@ -269,7 +219,8 @@ def read_request(path: Path, party: str) -> PublicKey:
     return key
 
 
-def _is_strong(key: PublicKey) -> bool:
+def is_strong(key: PublicKey) -> bool:
+    """Whether TLS takes it, and it is not too short."""
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
     if isinstance(key, rsa.RSAPublicKey):
@@ -280,9 +231,9 @@ def _is_strong(key: PublicKey) -> bool:
 
 
 def party_name(certificate: X509Certificate) -> str:
-    """The party that a certificate is for; an authority's common name where it has no DNS name."""
-    names = dns_names(certificate) or _common_names(certificate.subject)
-    return names[0] if names else ""
+    """The names that a certificate is for; an authority's common name where it has no DNS name."""
+    names = _dns_names(certificate) or _common_names(certificate.subject)
+    return printable(", ".join(names))
 
 
 def organisation(certificate: X509Certificate) -> str:
@@ -290,7 +241,7 @@ def organisation(certificate: X509Certificate) -> str:
     from cryptography.x509.oid import NameOID
 
     entries = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
-    return str(entries[0].value) if entries else ""
+    return printable(str(entries[0].value)) if entries else ""
 
 
 def fingerprint(certificate: X509Certificate) -> str:
@@ -300,15 +251,30 @@ def fingerprint(certificate: X509Certificate) -> str:
     return certificate.fingerprint(hashes.SHA256()).hex()
 
 
-def dns_names(certificate: X509Certificate) -> list[str]:
-    """The names by which TLS knows the certificate's owner."""
+def sole_name(certificate: X509Certificate) -> str:
+    """The one name by which TLS knows the certificate's owner.
+
+    Nothing where it has several, or names of another kind beside it, such as an address.
+    """
+    names = _dns_names(certificate)
+    return names[0] if len(names) == 1 and len(_alternative_names(certificate)) == 1 else ""
+
+
+def _dns_names(certificate: X509Certificate) -> list[str]:
+    from cryptography import x509
+
+    names = _alternative_names(certificate)
+    return [name.value for name in names if isinstance(name, x509.DNSName)]
+
+
+def _alternative_names(certificate: X509Certificate) -> list[x509.GeneralName]:
     from cryptography import x509
 
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
-    return names.get_values_for_type(x509.DNSName)
+    return list(names)
 
 
 def is_authority(certificate: X509Certificate) -> bool:
@@ -336,6 +302,23 @@ def _common_names(subject: x509.Name) -> list[str]:
     from cryptography.x509.oid import NameOID
 
     return [str(entry.value) for entry in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+
+
+def _only_block(path: Path, content: bytes, what: str, labels: Sequence[str]) -> bytes:
+    """The file's one PEM block, of one of these labels; text around it does not count."""
+    blocks = content.count(MARK)
+    if blocks > 1:
+        raise DataError(
+            f"{path} holds {blocks} PEM blocks; expected one {what} and nothing else; "
+            "get the file again"
+        )
+    label = LABEL.search(content)
+    if label is None or label[1].decode() not in labels:
+        hint = ""
+        if label is not None:
+            hint = f" (it holds a {label[1].decode().lower()})"
+        raise DataError(f"{path} is damaged, or not a {what}{hint}; expected a PEM file")
+    return content[label.start() :]
 
 
 def _read(path: Path, hint: str) -> bytes:

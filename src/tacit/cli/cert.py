@@ -16,6 +16,7 @@ from tacit.cli.terminal import print_json
 from tacit.core.errors import DataError
 
 if TYPE_CHECKING:
+    from tacit.channel.certificates import Issued
     from tacit.channel.consortium import Consortium, Member
 
 cert_app = typer.Typer(
@@ -45,6 +46,17 @@ ListenAddress = Annotated[
     ),
 ]
 Request = Annotated[Path | None, typer.Option(help="The party's .csr, from tacit cert request.")]
+WithKey = Annotated[
+    bool,
+    typer.Option("--with-key", help="To try things out: make the party's key here too."),
+]
+NewPassphrase = Annotated[
+    bool,
+    typer.Option(
+        "--passphrase",
+        help="Encrypt the new key: asks for a passphrase, or takes it from TACIT_PASSPHRASE.",
+    ),
+]
 CertificateDays = Annotated[int, typer.Option(help="How long the certificate is valid.")]
 ShownFiles = Annotated[
     list[Path] | None,
@@ -63,12 +75,14 @@ def init_command(
     name: ConsortiumName = None,
     folder: NewFolder = FOLDER,
     days: AuthorityDays = 3650,
+    passphrase: NewPassphrase = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Make a consortium: its certificate authority, and its file of parties."""
     from tacit.channel.certificates import create_authority
     from tacit.channel.consortium import FILE, Consortium
+    from tacit.channel.credentials import describe
     from tacit.channel.party_names import check_consortium_name
     from tacit.core.files import created
 
@@ -79,35 +93,47 @@ def init_command(
         remedy = "nothing is overwritten: name another folder with --folder"
         raise DataError(f"{path} exists already; {remedy}")
     consortium = Consortium(name, folder / "ca.pem", {})
+    secret = _new_passphrase(key) if passphrase else None
     with created(path, consortium.text(folder).encode()):
-        ca = create_authority(folder, name, days=days)
+        ca = create_authority(folder, name, days=days, passphrase=secret)
+    fingerprint = describe(ca).key_fingerprint
     if as_json:
-        print_json({"consortium": name, "file": str(path), "ca": str(ca), "key": str(key)})
+        made = {"file": str(path), "ca": str(ca), "key": str(key)}
+        print_json({"consortium": name, **made, "key_fingerprint": fingerprint})
     elif not quiet:
         typer.echo(f"made the consortium {name}: {path}, {ca}, {key}")
+        typer.echo(f"the key fingerprint of {ca.name} is {fingerprint}")
         typer.echo(f"keep {key} to yourself: with it, anybody can join in any party's name")
+        typer.echo("next, each party runs: tacit cert request PARTY")
         option = "" if folder == FOLDER else f" --folder {shlex.quote(str(folder))}"
-        typer.echo(f"next, for each party: tacit cert issue PARTY --address HOST:PORT{option}")
+        example = f"tacit cert issue PARTY --request PARTY.csr --address HOST:PORT{option}"
+        typer.echo(f"and sends you PARTY.csr, for which you run: {example}")
 
 
 @cert_app.command("request")
 def request_command(
     party: Party,
     folder: Folder = None,
+    passphrase: NewPassphrase = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Make a key of your own and a request for its certificate, so that the key stays with you."""
-    from tacit.channel.certificates import create_request
+    from tacit.channel.certificates import create_request, requested_fingerprint
 
     folder = folder or _default_folder()
-    request = create_request(folder, party)
     key = folder / f"{party}.key"
+    secret = _new_passphrase(key) if passphrase else None
+    request = create_request(folder, party, passphrase=secret)
+    fingerprint = requested_fingerprint(request, party)
     if as_json:
-        print_json({"party": party, "request": str(request), "key": str(key)})
+        made = {"request": str(request), "key": str(key)}
+        print_json({"party": party, **made, "key_fingerprint": fingerprint})
     elif not quiet:
         command = f"tacit cert issue {party} --request {request.name}"
         typer.echo(f"send {request} to the party that manages the consortium, to run: {command}")
+        typer.echo(f"its key fingerprint is {fingerprint}")
+        typer.echo("read the fingerprint out to that party, by telephone: it sees the same")
         files = f"consortium.yaml, ca.pem, {party}.pem"
         typer.echo(
             f"keep {key} to yourself, and put the files that you get back next to it: {files}"
@@ -121,37 +147,63 @@ def issue_command(
     request: Request = None,
     folder: Folder = None,
     days: CertificateDays = 365,
+    with_key: WithKey = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Issue or renew a party's certificate, and add the party to consortium.yaml."""
-    from tacit.channel.certificates import issue
-    from tacit.channel.consortium import FILE, Consortium
+    from tacit.channel.certificates import prepare
     from tacit.core.files import restoring
 
     folder = folder or _default_folder()
+    consortium = _issuing_consortium(folder)
+    member = _member(consortium, party, folder, address)
+    issued = prepare(folder, party, days=days, request=request, with_key=with_key)
+    before = consortium.members.get(party)
+    _check_pin(issued, before)
+    member = member.with_key(issued.key_fingerprint)
+    path = folder / "consortium.yaml"
+    with restoring(path):
+        if before != member:
+            consortium.with_member(member).write(path)
+        issued.write()
+    handover = Handover(party, folder, issued, before)
+    if as_json:
+        print_json(handover.to_dict())
+    elif not quiet:
+        _print_handover(handover)
+        if before != member:
+            typer.echo(f"the other parties need the new {path} too")
+
+
+def _issuing_consortium(folder: Path) -> Consortium:
+    """The consortium whose authority is in this folder."""
+    from tacit.channel.consortium import FILE, Consortium
+
     path = folder / FILE
     consortium = Consortium.read(path)
     if consortium.ca.resolve() != (folder / "ca.pem").resolve():
         text = f"{path} names the authority {consortium.ca}"
         raise DataError(f"{text}; certificates are signed by {folder / 'ca.pem'}")
-    member = _member(consortium, party, folder, address)
-    changed = consortium.members.get(party) != member
-    had_key = member.key.exists()
-    with restoring(path):
-        if changed:
-            consortium.with_member(member).write(path)
-        certificate = issue(folder, party, days=days, request=request)
-    key = member.key if member.key.exists() else None
-    handover = Handover(
-        party, path, folder / "ca.pem", certificate, key, new_key=key is not None and not had_key
+    return consortium
+
+
+def _check_pin(issued: Issued, before: Member | None) -> None:
+    """Refuses to renew the certificate of a key that the file of parties does not have any more."""
+    pin = before.key_fingerprint if before is not None else None
+    if pin is None or issued.requested or pin == issued.key_fingerprint:
+        return
+    raise DataError(
+        f"{issued.certificate_file} is for another key than consortium.yaml has; "
+        "name the party's request for its new key",
+        parameters=("request",),
     )
-    if as_json:
-        print_json(handover.to_dict())
-    elif not quiet:
-        _print_handover(handover)
-        if changed:
-            typer.echo(f"the other parties need the new {path} too")
+
+
+def _new_passphrase(key: Path) -> str:
+    from tacit.channel.passphrases import new_passphrase
+
+    return new_passphrase(key)
 
 
 def _member(consortium: Consortium, party: str, folder: Path, address: str | None) -> Member:
@@ -172,35 +224,66 @@ class Handover:
     """The files that a party gets; no key if the party has made its own."""
 
     party: str
-    consortium: Path
-    ca: Path
-    certificate: Path
-    key: Path | None
-    new_key: bool
+    folder: Path
+    issued: Issued
+    before: Member | None
+
+    @property
+    def key(self) -> Path | None:
+        key = self.issued.key_file
+        return None if self.issued.requested or not key.exists() else key
 
     @property
     def files(self) -> list[str]:
-        files = [self.consortium, self.ca, self.certificate]
+        files = [self.folder / "consortium.yaml", self.folder / "ca.pem"]
+        files.append(self.issued.certificate_file)
         if self.key is not None:
             files.append(self.key)
         return [str(file) for file in files]
 
+    @property
+    def new_key(self) -> bool:
+        return self.issued.key_pem is not None
+
     def to_dict(self) -> dict[str, object]:
-        return {"party": self.party, "new_key": self.new_key, "hand_over": self.files}
+        return {
+            "party": self.party,
+            "new_key": self.new_key,
+            "key_fingerprint": self.issued.key_fingerprint,
+            "hand_over": self.files,
+        }
 
 
 def _print_handover(handover: Handover) -> None:
-    from tacit.channel.certificates import describe
+    from tacit.channel.credentials import describe
 
     party = handover.party
-    until = describe(handover.certificate).not_after
+    certificate = handover.issued.certificate_file
+    until = describe(certificate).not_after
     key = "with a new key" if handover.new_key else "for its key"
-    typer.echo(f"issued {handover.certificate}, valid until {until:%Y-%m-%d}, {key}")
+    typer.echo(f"issued {certificate}, valid until {until:%Y-%m-%d}, {key}")
+    _print_fingerprint(handover)
     typer.echo(f"give {party} these files, in one folder: {', '.join(handover.files)}")
     if handover.key is not None:
         advice = f"send it in a safe way, or let {party} make it: tacit cert request {party}"
         typer.echo(f"{handover.key.name} is secret: {advice}")
     typer.echo("never give ca.key to anybody")
+
+
+def _print_fingerprint(handover: Handover) -> None:
+    """Prints the key's fingerprint and, if the key is new to the consortium, what to do."""
+    party = handover.party
+    fingerprint = handover.issued.key_fingerprint
+    typer.echo(f"its key fingerprint is {fingerprint}")
+    earlier = handover.before.key_fingerprint if handover.before else None
+    if handover.new_key or earlier == fingerprint:
+        return
+    typer.echo(f"let {party} read its fingerprint out, by telephone: it has to be the same")
+    if earlier is not None:
+        typer.echo(
+            f"before, {party} had the key {earlier}, "
+            "which whoever has the new consortium.yaml refuses"
+        )
 
 
 @cert_app.command("show")

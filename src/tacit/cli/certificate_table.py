@@ -19,7 +19,7 @@ HEADINGS = (
     "address",
     "valid until",
     "days left",
-    "fingerprint (SHA-256)",
+    "key fingerprint (SHA-256)",
     "note",
 )
 Row = dict[str, Any]
@@ -53,7 +53,7 @@ def print_certificates(rows: list[Row]) -> None:
             row.get("address") or "",
             row.get("not_after", "")[:10],
             str(row.get("days_left", "")),
-            row.get("fingerprint", ""),
+            row.get("key_fingerprint") or "",
             row["note"],
         )
     console().print(table, markup=False)
@@ -71,26 +71,29 @@ def _consortium_rows(consortium: Consortium) -> list[Row]:
 
 def _member_row(consortium: Consortium, member: Member) -> Row:
     """A party, whose certificate is usually not there on another party's machine."""
-    from tacit.channel.certificates import check_certificate
+    from tacit.channel.credentials import check_certificate
 
     if not member.certificate.exists():
         return {
             "party": member.name,
             "consortium": consortium.name,
+            "key_fingerprint": member.key_fingerprint,
             "file": str(member.certificate),
             "note": "not here",
         }
     row = _row(member.certificate)
     row["party"] = member.name
     try:
-        check_certificate(consortium.ca, member.certificate, member.name)
+        check_certificate(
+            consortium.ca, member.certificate, member.name, pin=member.key_fingerprint
+        )
     except DataError as error:
         row["note"] = str(error)
     return row
 
 
 def _row(path: Path) -> Row:
-    from tacit.channel.certificates import describe
+    from tacit.channel.credentials import describe
 
     certificate = describe(path)
     now = datetime.now(UTC)
@@ -108,6 +111,7 @@ def _row(path: Path) -> Row:
         "not_after": certificate.not_after.isoformat(),
         "days_left": certificate.days_left(now),
         "fingerprint": certificate.fingerprint,
+        "key_fingerprint": certificate.key_fingerprint,
         "file": str(path),
         "note": note,
     }

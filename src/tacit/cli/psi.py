@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from tacit.cli.psi_outcome import Outcome, print_outcomes, print_outcomes_json
 from tacit.core.errors import StudyError
 
 if TYPE_CHECKING:
+    from tacit.cli.steps import Steps
     from tacit.vertical.intersection import Intersection
 
 Files = Annotated[
@@ -168,12 +170,24 @@ def _compare(
         with Steps(quiet=quiet) as steps, terminable():
             heard = {**settings, "on_event": steps.on_event}
             if networked:
+                heard["passphrase"] = _asking(steps)
                 return _take_part(tables, out, heard)
             return _try_out(tables, out, heard)
     except KeyboardInterrupt as stop:
         text = "stopped; parties that were connected have been told" if networked else "stopped"
         typer.echo(text, err=True)
         raise typer.Exit(exit_code(stop)) from None
+
+
+def _asking(steps: Steps) -> Callable[[str], str]:
+    """Asks for the passphrase of this party's key, while no progress is shown."""
+    from tacit.channel.passphrases import ask
+
+    def asked(question: str) -> str:
+        with steps.paused():
+            return ask(question)
+
+    return asked
 
 
 def _take_part(data: Path | None, out: Path | None, settings: dict[str, Any]) -> list[Outcome]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -34,6 +35,15 @@ class Steps:
             self._say(f"note: {event.text}")
         elif isinstance(event, Advanced) and not self.quiet:
             self._advance(event)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within it, the terminal is free for a question."""
+        if self.bar is not None:
+            self.bar.stop()
+        yield
+        if self.bar is not None:
+            self.bar.start()
 
     def _advance(self, event: Advanced) -> None:
         now = self.clock()

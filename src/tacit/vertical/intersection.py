@@ -90,7 +90,7 @@ def compare_tables(
     """Compares the tables of several parties, `{name: table, ...}`, in this process."""
     question = PsiQuestion.read(key, options)
     thread_count = _thread_count(options["threads"])
-    of_one_party = ("consortium", "others", "listen", "connect", "most")
+    of_one_party = ("consortium", "others", "listen", "connect", "passphrase", "most")
     if any(options[name] for name in of_one_party):  # type: ignore[literal-required]
         raise StudyError(UNNAMED, parameters=("party",))
     if not isinstance(tables, Mapping) or not all(isinstance(name, str) for name in tables):
@@ -125,10 +125,10 @@ def take_part(
     budget = _budget(options["most"])
     timing = Timing(away=_patience(options["patience"]))
     _check_networked(question.group)
-    names, carrier = _meet(party, options)
+    on_event = _listener(options)
+    names, carrier = _meet(party, options, on_event)
     terms = question.terms(names)
     identifiers = _identifiers(party, data, question)
-    on_event = _listener(options)
     peers = [name for name in names if name != party]
     with BatchThreads(thread_count) as threads:
         endpoint = Endpoint(
@@ -241,7 +241,7 @@ def _check_networked(group: Group) -> None:
         )
 
 
-def _meet(party: str, options: PsiOptions) -> tuple[list[str], TlsCarrier]:
+def _meet(party: str, options: PsiOptions, on_event: OnEvent) -> tuple[list[str], TlsCarrier]:
     """The parties of the session, and this one's way to the others."""
     consortium = options["consortium"]
     if not isinstance(consortium, Consortium):
@@ -251,7 +251,15 @@ def _meet(party: str, options: PsiOptions) -> tuple[list[str], TlsCarrier]:
         peers = [peers]
     listen = _address(options["listen"])
     connect = _address(options["connect"])
-    return meet(consortium, party, peers, listen=listen, connect=connect)
+    return meet(
+        consortium,
+        party,
+        peers,
+        listen=listen,
+        connect=connect,
+        passphrase=options["passphrase"],
+        on_event=on_event,
+    )
 
 
 def _address(text: str | None) -> Address | None:

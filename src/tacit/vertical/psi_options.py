@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tacit.channel.consortium import Consortium
+    from tacit.channel.passphrases import Passphrase
     from tacit.core.events import Listeners
     from tacit.vertical.identifiers import Spelling
 
@@ -36,6 +37,7 @@ class PsiOptions(TypedDict, total=False):
     others: Sequence[str]
     listen: str | None
     connect: str | None
+    passphrase: Passphrase
     most: int | None
     patience: float
     threads: int | None
@@ -52,6 +54,7 @@ PSI_DEFAULTS: PsiOptions = {
     "others": (),
     "listen": None,
     "connect": None,
+    "passphrase": None,
     "most": None,
     "patience": 600.0,
     "threads": None,

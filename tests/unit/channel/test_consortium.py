@@ -45,6 +45,15 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert consortium.member("carol").address is None
 
 
+def test_a_key_may_be_pinned_as_it_was_typed(tmp_path: Path) -> None:
+    typed = "0123:4567:89AB:CDEF" + ":0000" * 12
+    text = f"consortium: a\nparties: {{alice: {{key_fingerprint: '{typed}'}}, bob: {{}}}}"
+    consortium = Consortium.read(written(tmp_path, text))
+    assert consortium.pins == {"alice": "0123 4567 89ab cdef" + " 0000" * 12}
+    consortium.write(tmp_path / "again.yaml")
+    assert Consortium.read(tmp_path / "again.yaml") == consortium
+
+
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     consortium = Consortium.read(written(tmp_path))
     consortium.write(tmp_path / "again.yaml")
@@ -150,6 +159,28 @@ def test_the_file_is_found_here_or_in_its_folder(
             "consortium: a\nparties: {alice: {address: alice}}",
             "parties: alice: address: 'alice': expected host:port",
         ),
+        (
+            "consortium: a\nparties: {alice: {key_fingerprint: 12ab}}",
+            "parties: alice: key_fingerprint: expected 64 hexadecimal digits",
+        ),
+        (
+            "consortium: a\nparties: {alice: {key_fingerprint: 123}}",
+            "key_fingerprint: expected text in quotes",
+        ),
+        ('consortium: a\nca: "\\e[2J.pem"', "ca: expected text without control characters"),
+        (
+            'consortium: a\nparties: {alice: {certificate: "a\\u202e.pem"}}',
+            "certificate: expected text without control characters",
+        ),
+        (
+            'consortium: a\nparties: {alice: {address: "[fe80::1%\\a]:1"}}',
+            "address: expected text without control characters",
+        ),
+        (
+            "consortium: a\nparties: {alice: {address: '[fe80::1%a b]:1'}}",
+            "is not a host",
+        ),
+        ("consortium: a\nca: ~nobody-here/ca.pem", "ca: '~nobody-here/ca.pem': there is no such"),
         ("consortium: a\nparties: {alice: {key: 3}}", "key: expected text in quotes, got 3"),
         (
             "consortium: a\nparties:\n  alice: {}\n  alice: {}",

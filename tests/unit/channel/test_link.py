@@ -12,9 +12,17 @@ import pytest
 from loops import run, stopped
 
 from tacit.channel.connection import Connection
-from tacit.channel.frames import HEADER, LARGEST, Buffer, ChannelError, Frame, GarbageError, Header, Kind
+from tacit.channel.frames import (
+    HEADER,
+    LARGEST,
+    Buffer,
+    ChannelError,
+    Frame,
+    GarbageError,
+    Header,
+    Kind,
+)
 from tacit.channel.link import NAMES, OVERHEAD, WAITING, WINDOW, Link, RestartError
-
 
 EIGHTH = bytes(WINDOW // 8 - OVERHEAD)  # eight of these fill the window of a name
 

@@ -16,8 +16,7 @@ from tacit.channel import connection as connections
 from tacit.channel import presence as presences
 from tacit.channel.connection import Connection
 from tacit.channel.conversation import Conversation
-from tacit.channel.frames import ChannelError
-from tacit.channel.frames import MAGIC
+from tacit.channel.frames import MAGIC, ChannelError
 from tacit.channel.link import Link
 from tacit.channel.presence import Presence
 from tacit.channel.timing import Timing

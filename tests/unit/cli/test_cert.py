@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tacit.channel.certificates import check_identity, create_authority, describe, issue
+from tacit.channel.certificates import create_authority, issue
 from tacit.channel.consortium import Address, Consortium
+from tacit.channel.credentials import check_identity, describe
 from tacit.cli.main import main
 
 
@@ -51,8 +52,9 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 def test_a_consortium_is_made_in_three_commands(cert: Shell, tmp_path: Path) -> None:
     said = cert.done("init", "heart-study")
     assert "keep consortium/ca.key to yourself" in said
-    assert "tacit cert issue PARTY --address HOST:PORT" in said
-    said = cert.done("issue", "alice", "--address", "alice.example:7050")
+    assert "each party runs: tacit cert request PARTY" in said
+    assert "tacit cert issue PARTY --request PARTY.csr --address HOST:PORT" in said
+    said = cert.done("issue", "alice", "--address", "alice.example:7050", "--with-key")
     handed = next(line for line in said.splitlines() if line.startswith("give alice"))
     assert [Path(file).name for file in handed.partition(": ")[2].split(", ")] == [
         "consortium.yaml",
@@ -61,7 +63,7 @@ def test_a_consortium_is_made_in_three_commands(cert: Shell, tmp_path: Path) -> 
         "alice.key",
     ]
     assert "never give ca.key to anybody" in said
-    cert.done("issue", "bob", "--days", "30")
+    cert.done("issue", "bob", "--days", "30", "--with-key")
     found = Consortium.find(tmp_path / "consortium")
     assert found.member("alice").address == Address("alice.example", 7050)
     assert found.member("bob").address is None
@@ -85,7 +87,7 @@ def test_a_key_made_by_its_party_is_not_handed_over(cert: Shell, tmp_path: Path)
 
 def test_renewing_keeps_key_address_and_the_comments_of_the_file(cert: Shell) -> None:
     cert.done("init", "heart-study")
-    cert.done("issue", "alice", "--address", "alice.example:7050", "--days", "5")
+    cert.done("issue", "alice", "--address", "alice.example:7050", "--days", "5", "--with-key")
     file, key = Path("consortium/consortium.yaml"), Path("consortium/alice.key")
     file.write_text(file.read_text() + "# by hand\n")
     before = file.read_text(), key.read_bytes()
@@ -98,12 +100,55 @@ def test_renewing_keeps_key_address_and_the_comments_of_the_file(cert: Shell) ->
     assert Consortium.find().member("alice").address == Address("new.example", 1)
 
 
+def test_the_fingerprint_of_a_key_is_the_same_at_both_sides(cert: Shell) -> None:
+    cert.done("init", "heart-study")
+    requested = cert.done("request", "carol", "--folder", "at_carol")
+    issued = cert.done("issue", "carol", "--request", "at_carol/carol.csr")
+    fingerprint = describe(Path("consortium/carol.pem")).key_fingerprint
+    line = f"its key fingerprint is {fingerprint}\n"
+    assert line in requested
+    assert line in issued
+    assert "let carol read its fingerprint out, by telephone" in issued
+    assert f"carol: {{key_fingerprint: {fingerprint}}}" in Path(
+        "consortium/consortium.yaml"
+    ).read_text(encoding="utf-8")
+    assert fingerprint in cert.done("show")
+    for arguments in (
+        ("request", "carol", "--folder", "at_carol"),
+        ("issue", "carol", "--request", "at_carol/carol.csr"),
+    ):
+        assert json.loads(cert.done(*arguments, "--json"))["key_fingerprint"] == fingerprint
+    Path("consortium/carol.pem").unlink()
+    assert fingerprint in cert.done("show")  # as the other parties see it
+
+
+def test_a_new_key_takes_the_place_of_a_stolen_one(cert: Shell) -> None:
+    cert.done("init", "heart-study")
+    cert.done("request", "carol", "--folder", "old")
+    cert.done("issue", "carol", "--request", "old/carol.csr")
+    stolen = Path("consortium/carol.pem").read_bytes()
+    before = describe(Path("consortium/carol.pem")).key_fingerprint
+    cert.done("request", "carol", "--folder", "new")
+    said = cert.done("issue", "carol", "--request", "new/carol.csr")
+    assert f"before, carol had the key {before}, " in said
+    assert "the other parties need the new consortium/consortium.yaml too" in said
+    assert Consortium.find().pins == {
+        "carol": describe(Path("consortium/carol.pem")).key_fingerprint
+    }
+    Path("consortium/carol.pem").write_bytes(stolen)
+    assert "is for another key than consortium.yaml has for carol" in cert.done("show")
+    code, _, err = cert("issue", "carol")  # by mistake: it would renew what was stolen
+    assert code == 2
+    assert "is for another key than consortium.yaml has; name the party's request" in err
+    assert Path("consortium/carol.pem").read_bytes() == stolen
+
+
 def test_inside_the_folder_no_folder_is_named(
     cert: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cert.done("init", "heart-study", "--folder", "deep/one")
     monkeypatch.chdir(tmp_path / "deep" / "one")
-    cert.done("issue", "alice")
+    cert.done("issue", "alice", "--with-key")
     cert.done("request", "bob")
     assert {path.name for path in Path().iterdir()} == {
         "consortium.yaml",
@@ -114,23 +159,24 @@ def test_inside_the_folder_no_folder_is_named(
 
 def test_show_tells_addresses_validity_and_fingerprints(cert: Shell) -> None:
     cert.done("init", "heart-study")
-    cert.done("issue", "alice", "--address", "[::1]:7050")
-    cert.done("issue", "bob")
-    cert.done("issue", "carol")
+    cert.done("issue", "alice", "--address", "[::1]:7050", "--with-key")
+    cert.done("issue", "bob", "--with-key")
+    cert.done("issue", "carol", "--with-key")
     Path("consortium/bob.pem").unlink()
     create_authority(Path("other"), "heart-study")
-    issue(Path("other"), "carol")
+    issue(Path("other"), "carol", with_key=True)
     Path("consortium/carol.pem").write_bytes(Path("other/carol.pem").read_bytes())
     shown = cert.done("show").splitlines()
-    fingerprint = describe(Path("consortium/alice.pem")).fingerprint
+    alices = describe(Path("consortium/alice.pem"))
     assert [line.split()[0] for line in shown] == ["party", "certificate", "alice", "bob", "carol"]
     assert shown[2].split()[2:3] == ["[::1]:7050"]
-    assert shown[2].split()[-1] == fingerprint
+    assert shown[2].rstrip().endswith(f" {alices.key_fingerprint}")
     assert shown[3].rstrip().endswith("not here")
     assert "is not signed by" in shown[4]
     found = json.loads(cert.done("show", "--json"))
     assert [row["party"] for row in found] == ["certificate authority", "alice", "bob", "carol"]
-    assert found[1]["fingerprint"] == fingerprint
+    assert found[1]["fingerprint"] == alices.fingerprint
+    assert found[1]["key_fingerprint"] == alices.key_fingerprint
     assert found[1]["days_left"] in (364, 365)
     alice = json.loads(cert.done("show", "consortium/alice.pem", "--json"))[0]
     assert alice["issuer"].endswith("O=heart-study")
@@ -141,7 +187,7 @@ def test_show_tells_addresses_validity_and_fingerprints(cert: Shell) -> None:
 def test_json_output_is_json_and_quiet_is_quiet(cert: Shell) -> None:
     made = json.loads(cert.done("init", "heart-study", "--json"))
     assert made["file"] == "consortium/consortium.yaml"
-    issued = json.loads(cert.done("issue", "alice", "--json"))
+    issued = json.loads(cert.done("issue", "alice", "--with-key", "--json"))
     assert issued["new_key"]
     assert issued["hand_over"][-1] == "consortium/alice.key"
     assert json.loads(cert.done("request", "bob", "--json"))["request"] == "consortium/bob.csr"
@@ -166,12 +212,15 @@ def test_without_a_command_help_is_shown(cert: Shell) -> None:
         (["issue", "ca"], "'ca' cannot name a party"),
         (["issue", "bob", "--address", "bob"], "'bob': expected host:port"),
         (["issue", "bob", "--days", "-3"], "days: expected 1 to 36500, got -3"),
+        (["issue", "bob"], "who runs: tacit cert request bob, and sends bob.csr; only to try"),
         (["issue", "bob", "--request", "none.csr"], "none.csr: there is no such file"),
         (["issue", "bob", "--request", "consortium/ca.pem"], "not a certificate request"),
         (["issue", "bob", "--folder", "nowhere"], "tacit cert init makes one"),
         (["issue", "bob", "--folder", "party"], "there is no party/ca.key"),
         (["issue", "bob", "--folder", "elsewhere"], "certificates are signed by elsewhere/ca.pem"),
         (["request", "a b"], "'a b' cannot name a party; expected"),
+        (["request", "dora", "--passphrase"], "no terminal to ask for the new passphrase for"),
+        (["init", "x", "--folder", "new", "--passphrase"], "set TACIT_PASSPHRASE (--passphrase)"),
         (["show", "none.pem"], "none.pem: there is no such file"),
         (["show", "consortium/ca.key"], "it holds a private key"),
         (["show", "nowhere.yaml"], "tacit cert init makes one"),

@@ -188,7 +188,7 @@ def consortium(folder: Path) -> Path:
         for name in ("alice", "bob")
     }
     for name in members:
-        issue(folder, name)
+        issue(folder, name, with_key=True)
     Consortium("friends", folder / "ca.pem", members).write(folder / "consortium.yaml")
     return folder / "consortium.yaml"
 
