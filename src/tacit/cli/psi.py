@@ -106,7 +106,7 @@ def psi_command(
     settings: dict[str, Any] = {
         "key": _checked_key(key),
         "column": column,
-        "group": group,
+        "group": _known_group(group),
         "spelling": {"unicode": unicode, "case": case, "spaces": spaces},
         "learns": learns,
         "size_only": size_only,
@@ -137,6 +137,13 @@ def _checked_key(key: list[str] | None) -> list[str]:
     if not key:
         raise StudyError("name the column that identifies people: --key nin")
     return key
+
+
+def _known_group(group: str) -> str:
+    """The group, which has to be one of tacit's: a party runs nobody's own code."""
+    if ":" in group:
+        raise StudyError(f"--group: {group} is no name; see tacit list groups")
+    return group
 
 
 def _check_local(data: Path | None, network: dict[str, Any]) -> None:
