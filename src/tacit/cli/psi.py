@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 Files = Annotated[
     list[Path] | None, typer.Argument(metavar="[FILE FILE...]", help="With --local: the tables.")
 ]
+
+
+def _known_group(group: str) -> str:
+    """The group, which has to be one of tacit's: a party runs nobody's own code."""
+    if ":" in group:
+        raise StudyError(f"--group: {group} is no name; see tacit list groups")
+    return group
+
+
 Key = Annotated[
     list[str] | None, typer.Option(help="The column of identifiers; several together if repeated.")
 ]
@@ -54,7 +63,9 @@ As = Annotated[
 Group = Annotated[
     str,
     typer.Option(
-        help="The group used for encryption; see tacit list groups.", autocompletion=complete_group
+        help="The group used for encryption; see tacit list groups.",
+        autocompletion=complete_group,
+        callback=_known_group,
     ),
 ]
 Unicode = Annotated[
@@ -106,7 +117,7 @@ def psi_command(
     settings: dict[str, Any] = {
         "key": _checked_key(key),
         "column": column,
-        "group": _known_group(group),
+        "group": group,
         "spelling": {"unicode": unicode, "case": case, "spaces": spaces},
         "learns": learns,
         "size_only": size_only,
@@ -137,13 +148,6 @@ def _checked_key(key: list[str] | None) -> list[str]:
     if not key:
         raise StudyError("name the column that identifies people: --key nin")
     return key
-
-
-def _known_group(group: str) -> str:
-    """The group, which has to be one of tacit's: a party runs nobody's own code."""
-    if ":" in group:
-        raise StudyError(f"--group: {group} is no name; see tacit list groups")
-    return group
 
 
 def _check_local(data: Path | None, network: dict[str, Any]) -> None:
