@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tacit.core.errors import DataError, MissingDependencyError, shown
+from tacit.core.files import read_at_most
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -340,7 +341,7 @@ def _common_names(subject: x509.Name) -> list[str]:
 
 def _read(path: Path, hint: str) -> bytes:
     try:
-        return path.read_bytes()
+        return read_at_most(path)
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file; {hint}") from None
     except OSError as error:
