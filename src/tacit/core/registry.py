@@ -95,7 +95,7 @@ class Registered(ABC):
         members = cls.known()
         if name not in members:
             hint = _guess_meaning(name, members) or suggest(name, members)
-            raise StudyError(f"no {cls.singular()} is called {name!r}; {hint}")
+            raise StudyError(f"no {cls.singular()} is called {shown(name)}; {hint}")
         return members[name]
 
     @classmethod
@@ -126,7 +126,7 @@ class Registered(ABC):
             if key in field_types(member):
                 example = value if isinstance(value, int | float | str) else "..."
                 spec = f"{{{cls.key}: {owner}, {key}: {example}}}"
-                raise StudyError(f"{name} has no setting {key!r}; {owner} has: {spec}")
+                raise StudyError(f"{name} has no setting {shown(key)}; {owner} has: {spec}")
 
     @classmethod
     def build(cls, spec: str | Mapping[str, Any] | Self) -> Self:

@@ -55,7 +55,7 @@ def parse(text: str) -> Any:
         raise yaml.YAMLError("it is nested too deeply") from None
     except ValueError as error:  # a date such as 2024-13-45
         raise yaml.YAMLError(_one_line(str(error))) from None
-    except (TypeError, LookupError, AttributeError):  # from a parser that trusts tags
+    except (TypeError, LookupError, AttributeError, OverflowError):  # the parser trusts tags
         raise yaml.YAMLError("a value is not what its tag says") from None
     finally:
         loader.dispose()

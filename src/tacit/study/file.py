@@ -87,7 +87,7 @@ def parse_override(text: str) -> tuple[str, Any]:
     """A setting as the command line has it, `key=value`, where the value is YAML."""
     key, equals, value = text.partition("=")
     if not (equals and key):
-        raise StudyError(f"expected key=value without spaces, such as rounds=5, got {text!r}")
+        raise StudyError(f"expected key=value without spaces, such as rounds=5, got {shown(text)}")
     try:
         return key, parse(value)
     except yaml.YAMLError as error:
