@@ -14,7 +14,7 @@ import yaml
 
 from tacit.channel.party_names import check_consortium_name, check_party_name
 from tacit.core.errors import DataError, shown, suggest
-from tacit.core.files import read_at_most, replacing
+from tacit.core.files import expanded, read_at_most, replacing
 from tacit.core.yaml_text import parse, reason
 
 FILE = "consortium.yaml"
@@ -230,12 +230,11 @@ def _address(settings: dict[str, Any], where: str) -> Address | None:
 
 
 def _path(settings: dict[str, Any], key: str, folder: Path, where: str, *, default: str) -> Path:
-    path = Path(_text(settings, key, default, where))
+    text = _text(settings, key, default, where)
     try:
-        return folder / path.expanduser()
-    except RuntimeError:
-        home = shown(path.parts[0])
-        raise DataError(f"{where}: {key}: nobody here has the home folder {home}") from None
+        return folder / expanded(text)
+    except DataError as error:
+        raise DataError(f"{where}: {key}: {error}") from None
 
 
 def _text(settings: dict[str, Any], key: str, default: str | None, where: str) -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tacit.core.errors import DataError, MissingDependencyError, shown
-from tacit.core.files import read_at_most
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -340,6 +339,8 @@ def _common_names(subject: x509.Name) -> list[str]:
 
 
 def _read(path: Path, hint: str) -> bytes:
+    from tacit.core.files import read_at_most
+
     try:
         return read_at_most(path)
     except FileNotFoundError:

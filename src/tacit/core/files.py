@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Self
 
+from tacit.core.errors import DataError, shown
+
 SMALL = 1 << 20  # bytes of a file that people write by hand, at most
 UNKNOWN = 1 << 16  # bytes that are tried where a file may not tell its size, as in /proc
 
@@ -33,6 +35,14 @@ def read_at_most(path: str | Path, most: int = SMALL) -> bytes:
     if max(status.st_size, len(content)) > most:
         raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
     return content
+
+
+def expanded(path: str | Path) -> Path:
+    """The path with the home folder in the place of `~`."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise DataError(f"{shown(str(path))}: nobody here has that home folder") from None
 
 
 def _open_at_once(path: str, flags: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import yaml
 
 from tacit.core.errors import StudyError, shown
-from tacit.core.files import read_at_most
+from tacit.core.files import expanded, read_at_most
 from tacit.core.yaml_text import LONGEST, parse, reason
 
 EXAMPLE = "'algorithm: fedavg'"
@@ -77,10 +78,10 @@ def _locate(path: Any, folder: Path) -> Any:
     """A path that leads nowhere from the current folder, taken from the study's folder instead."""
     if isinstance(path, list):
         return [_locate(item, folder) for item in path]
-    if not isinstance(path, str) or Path(path).expanduser().exists():
+    if not isinstance(path, str) or os.path.exists(expanded(path)):
         return path
     beside = folder / path
-    return str(beside) if beside.exists() else path
+    return str(beside) if os.path.exists(beside) else path
 
 
 def parse_override(text: str) -> tuple[str, Any]:

@@ -16,11 +16,11 @@ from tacit.core.yaml_text import DEEPEST, LONGEST, parse, reason
 
 def laughs(levels: int = 9, first: str = "[lol, lol]") -> str:
     """Each level holds nine times the one before."""
-    lines = [f"a0: &a0 {first}"]
+    lines = [f"- &a0 {first}"]
     for level in range(1, levels + 1):
         inner = ", ".join([f"*a{level - 1}"] * 9)
-        lines.append(f"a{level}: &a{level} [{inner}]")
-    return "\n".join(lines) + "\n"
+        lines.append(f"- &a{level} [{inner}]")
+    return "rounds:\n" + "\n".join(lines) + "\n"
 
 
 def merged(levels: int = 9) -> str:
