@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from tacit.core.current_folder import leave_current_folder
+
+leave_current_folder()  # before anything else is imported
+
+# ruff: noqa: E402
 import importlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence

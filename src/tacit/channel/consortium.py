@@ -15,10 +15,11 @@ import yaml
 from tacit.channel.fingerprints import parse_fingerprint
 from tacit.channel.party_names import check_consortium_name, check_party_name
 from tacit.core.errors import DataError, shown, suggest
-from tacit.core.files import replacing
+from tacit.core.files import expanded, read_at_most, replacing
 from tacit.core.yaml_text import parse, reason
 
 FILE = "consortium.yaml"
+LARGEST = 256 << 10  # bytes of the file
 USUAL_PATHS = (Path(FILE), Path("consortium", FILE))  # where it is looked for
 ZONE = re.compile(r"[\w.-]*")  # of an IPv6 address
 HOST = re.compile(r"[\w-]+(\.[\w-]+)*\.?")
@@ -201,7 +202,7 @@ def default_member(name: str, folder: Path, address: Address | None = None) -> M
 
 def _settings(path: Path) -> dict[str, Any]:
     try:
-        settings = parse(path.read_text(encoding="utf-8"))
+        settings = parse(read_at_most(path, LARGEST).decode("utf-8"))
     except OSError as error:
         hint = "; tacit cert init makes one" if isinstance(error, FileNotFoundError) else ""
         raise DataError(f"cannot read the consortium {path}: {error.strerror}{hint}") from None
@@ -209,9 +210,7 @@ def _settings(path: Path) -> dict[str, Any]:
         raise DataError(
             f"cannot read the consortium {path}: it is not text; expected a YAML file"
         ) from None
-    except RecursionError:
-        raise DataError(f"{path} is nested too deeply for a consortium") from None
-    except (yaml.YAMLError, ValueError) as error:
+    except yaml.YAMLError as error:
         raise DataError(f"{path} is not valid YAML: {reason(error)}") from None
     if not isinstance(settings, dict):
         content = "it is empty" if settings is None else f"got {shown(settings)}"
@@ -263,11 +262,11 @@ def _key_fingerprint(settings: dict[str, Any], where: str) -> str | None:
 
 
 def _path(settings: dict[str, Any], key: str, folder: Path, where: str, *, default: str) -> Path:
-    path = Path(_text(settings, key, default, where))
+    text = _text(settings, key, default, where)
     try:
-        return folder / path.expanduser()
-    except RuntimeError:  # ~somebody
-        raise DataError(f"{where}: {key}: {shown(str(path))}: there is no such user") from None
+        return folder / expanded(text)
+    except DataError as error:
+        raise DataError(f"{where}: {key}: {error}") from None
 
 
 def _text(settings: dict[str, Any], key: str, default: str | None, where: str) -> str:

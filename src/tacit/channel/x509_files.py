@@ -322,8 +322,10 @@ def _only_block(path: Path, content: bytes, what: str, labels: Sequence[str]) ->
 
 
 def _read(path: Path, hint: str) -> bytes:
+    from tacit.core.files import read_at_most
+
     try:
-        return path.read_bytes()
+        return read_at_most(path)
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file; {hint}") from None
     except OSError as error:

@@ -72,9 +72,6 @@ def options(context: typer.Context, version: Version = False) -> None:  # noqa: 
 
 def main() -> None:
     """Runs the command line; an error that the user can fix is one line, never a traceback."""
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.insert(0, here)  # modules in the current folder, as `python -m tacit` finds them
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # a terminal that cannot show a letter still gets the rest

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 Files = Annotated[
     list[Path] | None, typer.Argument(metavar="[FILE FILE...]", help="With --local: the tables.")
 ]
+
+
+def _known_group(group: str) -> str:
+    """The group, which has to be one of tacit's: a party runs nobody's own code."""
+    if ":" in group:
+        raise StudyError(f"--group: {group} is no name; see tacit list groups")
+    return group
+
+
 Key = Annotated[
     list[str] | None, typer.Option(help="The column of identifiers; several together if repeated.")
 ]
@@ -56,7 +65,9 @@ As = Annotated[
 Group = Annotated[
     str,
     typer.Option(
-        help="The group used for encryption; see tacit list groups.", autocompletion=complete_group
+        help="The group used for encryption; see tacit list groups.",
+        autocompletion=complete_group,
+        callback=_known_group,
     ),
 ]
 Unicode = Annotated[

@@ -15,7 +15,7 @@ from tacit.cli.completion import complete_cluster, complete_device
 from tacit.cli.options import Data, Json, Quiet, StudyArguments
 from tacit.cli.printed_results import print_results, print_results_json
 from tacit.cli.signals import exit_code, terminable
-from tacit.cli.study_arguments import read_study
+from tacit.cli.study_arguments import admit_own_code_of, read_study
 from tacit.cli.terminal import print_json
 from tacit.core.errors import StudyError
 from tacit.execution.placement import ExecutionOptions
@@ -83,13 +83,21 @@ def run_command(
     )
     screen = display(quiet=quiet)
     with _stoppable(screen):
-        study = resume or read_study(arguments or [], quiet=quiet or as_json)
+        study = _study(resume, arguments or [], quiet=quiet or as_json)
         if plan:
             _show_plan(study, options, as_json=as_json)
             return
         with screen:
             results = _play(study, out, options, screen.on_event)
     _conclude(results, as_json=as_json, quiet=quiet)
+
+
+def _study(resume: Path | None, arguments: list[str], *, quiet: bool) -> Study | Path:
+    """The study to run, or the folder of the one to resume."""
+    if resume is None:
+        return read_study(arguments, quiet=quiet)
+    admit_own_code_of(resume)
+    return resume
 
 
 @contextmanager

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tacit.core.errors import StudyError
+from tacit.core.errors import StudyError, TacitError
 from tacit.execution.placement import ExecutionOptions
 
 if TYPE_CHECKING:
@@ -18,20 +19,37 @@ OPTIONS = (*ExecutionOptions.__annotations__, "plan", "out", "resume", "json", "
 
 def read_study(arguments: list[str], *, quiet: bool = True) -> Study:
     """The study of a file, or the built-in one, with settings that win over the file's."""
+    from tacit.study.file import parse_override, read_settings
     from tacit.study.study import Study
 
     files = [text for text in arguments if "=" not in text]
     overrides = [text for text in arguments if "=" in text]
     _check_overrides(overrides)
     _check_files(files)
-    if not files:
-        if not quiet:
-            text = "no study file is named, so this is the built-in study; tacit new writes a file"
-            print(f"note: {text}", file=sys.stderr)
-        return Study.from_file(BUILT_IN, overrides)
-    folder = Path(files[0]).resolve().parent
-    sys.path.append(str(folder))  # modules beside the study, after all others
-    return Study.from_file(files[0], overrides)
+    if not files and not quiet:
+        text = "no study file is named, so this is the built-in study; tacit new writes a file"
+        print(f"note: {text}", file=sys.stderr)
+    path = Path(files[0]) if files else BUILT_IN
+    folders = [Path.cwd(), path.resolve().parent] if files else [Path.cwd()]
+    values = [value for _, value in map(parse_override, overrides)]
+    admit_own_code([read_settings(path), *values], folders)
+    return Study.from_file(path, overrides)
+
+
+def admit_own_code_of(folder: Path) -> None:
+    """Makes own code importable if the study that is to be resumed in this folder names any."""
+    from tacit.study.file import read_settings
+
+    with suppress(TacitError):  # resuming it says what is wrong
+        admit_own_code(read_settings(folder.expanduser() / "study.yaml"), [Path.cwd()])
+
+
+def admit_own_code(settings: Any, folders: list[Path]) -> None:
+    """Has Python look for modules in these folders too, after all others, if settings name any."""
+    from tacit.study.user_code import may_name_code
+
+    if may_name_code(settings):
+        sys.path.extend(str(folder) for folder in folders if str(folder) not in sys.path)
 
 
 def _check_overrides(overrides: list[str]) -> None:

@@ -6,16 +6,19 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+LONGEST_LINE = 1000
+
 
 class TacitError(Exception):
     """Anything that the user can fix; the command line prints it and exits with 2.
 
     `parameters` names those of the call that the text is about. The command line, which knows its
-    options, adds them to the text.
+    options, adds them to the text. The text is one line of a bearable length, whatever it quotes.
     """
 
     def __init__(self, text: str = "", *, parameters: Iterable[str] = ()) -> None:
-        super().__init__(text)
+        line = " ".join(text.splitlines())
+        super().__init__(line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 3]}...")
         self.parameters = tuple(parameters)
 
 

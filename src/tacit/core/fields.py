@@ -58,7 +58,7 @@ def check_names(settings: Mapping[str, Any], names: Iterable[str], where: str) -
         if setting in names:
             continue
         hint = suggest(str(setting), names) if names else "it has none"
-        raise StudyError(f"{where} has no setting {setting!r}; {hint}")
+        raise StudyError(f"{where} has no setting {shown(setting)}; {hint}")
 
 
 def describe(annotation: Any) -> str:

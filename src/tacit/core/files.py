@@ -1,13 +1,53 @@
-"""Files that are either whole or absent, never half-written."""
+"""Files that are either whole or absent, never half-written, and reading those of anybody."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Self
+
+from tacit.core.errors import DataError, shown
+
+SMALL = 1 << 20  # bytes of a file that people write by hand, at most
+UNKNOWN = 1 << 16  # bytes that are tried where a file may not tell its size, as in /proc
+
+
+def read_at_most(path: str | Path, most: int = SMALL) -> bytes:
+    """The content of a file that should not be larger than so many bytes.
+
+    An OSError says what is wrong with anything else: a folder, a device, a pipe that would keep us
+    waiting, or a file that would fill the memory. Its `strerror` is a line for people.
+    """
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+            size = max(status.st_size, UNKNOWN)
+            content: bytes = file.read(min(size, most) + 1)
+    except ValueError:  # a zero byte or half a letter
+        raise OSError(errno.EINVAL, "no file can have such a name", str(path)) from None
+    if max(status.st_size, len(content)) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+    return content
+
+
+def expanded(path: str | Path) -> Path:
+    """The path with the home folder in the place of `~`."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise DataError(f"{shown(str(path))}: nobody here has that home folder") from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Opens a file without waiting for whoever writes to it, if it turns out to be a pipe."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 class Staged:
@@ -40,7 +80,7 @@ class Staged:
             raise
 
     def publish(self) -> None:
-        _make_public(self._temporary)
+        _make_like(self._temporary, self.path)
         os.replace(self._temporary, self.path)
 
     def __enter__(self) -> Self:
@@ -65,7 +105,7 @@ def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
         with os.fdopen(handle, mode, encoding=encoding) as file:
             yield file
             _sync(file)
-        _make_public(name)
+        _make_like(name, path)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -128,8 +168,22 @@ def _sync(file: IO[Any]) -> None:
     os.fsync(file.fileno())
 
 
-def _make_public(path: str | Path) -> None:
-    """Gives a temporary file, which only its owner may read, the permissions of the umask."""
-    umask = os.umask(0)
-    os.umask(umask)
-    os.chmod(path, 0o666 & ~umask)
+def _make_like(temporary: str | Path, path: Path) -> None:
+    """Gives a file, which only its owner may read, the permissions of the one that it replaces.
+
+    A new one gets those of the umask. Where the old one's group cannot be kept, no group has any.
+    """
+    try:
+        old = path.stat()
+    except FileNotFoundError:
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        return
+    permissions = stat.S_IMODE(old.st_mode) & 0o777
+    if old.st_gid != os.stat(temporary).st_gid:
+        try:
+            os.chown(temporary, -1, old.st_gid)
+        except OSError:
+            permissions &= ~0o070
+    os.chmod(temporary, permissions)

@@ -24,12 +24,11 @@ import pkgutil
 import re
 from abc import ABC
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from tacit.core.errors import StudyError, TacitError, shown, suggest
+from tacit.core.errors import StudyError, shown, suggest
 from tacit.core.fields import check_names, conform, field_types
-from tacit.core.own_code import summarise
+from tacit.core.import_paths import hint_at_colon, import_object
 
 FAMILIES: dict[str, type[Registered]] = {}
 
@@ -96,12 +95,12 @@ class Registered(ABC):
         members = cls.known()
         if name not in members:
             hint = _guess_meaning(name, members) or suggest(name, members)
-            raise StudyError(f"no {cls.singular()} is called {name!r}; {hint}")
+            raise StudyError(f"no {cls.singular()} is called {shown(name)}; {hint}")
         return members[name]
 
     @classmethod
     def _find_imported(cls, path: str) -> type[Self]:
-        member = import_object(path)
+        member = import_object(path, classes_of=("tacit",))
         if not (inspect.isclass(member) and issubclass(member, cls)):
             raise StudyError(f"{path} is not a subclass of {cls.__module__}:{cls.__name__}")
         return member
@@ -127,7 +126,7 @@ class Registered(ABC):
             if key in field_types(member):
                 example = value if isinstance(value, int | float | str) else "..."
                 spec = f"{{{cls.key}: {owner}, {key}: {example}}}"
-                raise StudyError(f"{name} has no setting {key!r}; {owner} has: {spec}")
+                raise StudyError(f"{name} has no setting {shown(key)}; {owner} has: {spec}")
 
     @classmethod
     def build(cls, spec: str | Mapping[str, Any] | Self) -> Self:
@@ -195,57 +194,17 @@ class Registered(ABC):
         return at_home and cls.members.get(getattr(cls, "name", "")) is cls
 
 
-def import_object(path: str) -> Any:
-    """What `package.module:name` names."""
-    module, name = _divide_import_path(path)
-    try:
-        value: Any = importlib.import_module(module)
-        for attribute in name.split("."):
-            value = getattr(value, attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        remedy = "expected package.module:name, importable from here"
-        raise StudyError(f"cannot import {path!r}: {summarise(error)}; {remedy}") from error
-    except TacitError:
-        raise
-    except SyntaxError as error:
-        line = f"{Path(str(error.filename)).name}:{error.lineno}"
-        raise StudyError(f"cannot import {path!r}: {error.msg} ({line})") from error
-    except (Exception, SystemExit) as error:  # whatever the user's module raises
-        raise StudyError(f"cannot import {path!r}: its module raised {summarise(error)}") from error
-    return value
-
-
-def _divide_import_path(path: str) -> tuple[str, str]:
-    """The module and the name in `package.module:name`."""
-    module, _, name = path.partition(":")
-    if module.endswith(".py"):
-        without = module.removesuffix(".py")
-        raise StudyError(f"cannot import {path!r}; write {without}:{name}, without .py")
-    if not module or not name:
-        hint = _hint_at_colon(path) or "expected package.module:name"
-        raise StudyError(f"cannot import {path!r}; {hint}")
-    return module, name
-
-
 def _guess_meaning(text: str, names: Collection[str]) -> str | None:
     """What was probably meant by a text that is no name, and how to write it."""
     if text.endswith((".csv", ".tsv", ".parquet")):
         return f"a file is {{name: table, path: {text}, target: column}}"
     words = [word for word in re.split(r"[,\s]+", text) if word]
     if len(words) < 2 or words[0] not in names:
-        return _hint_at_colon(text)
+        return hint_at_colon(text)
     if words[1] in names:
         return f"write [{', '.join(words)}]"
     settings = ", ".join(word.replace("=", ": ") for word in words[1:])
     return f"write {{name: {words[0]}, {settings}}}"
-
-
-def _hint_at_colon(path: str) -> str | None:
-    """A hint for those who write a dot where an import path has a colon."""
-    module, _, name = path.rpartition(".")
-    if not module or not name or ":" in path:
-        return None
-    return f"an import path has a colon: {module}:{name}"
 
 
 def import_folder(name: str) -> None:

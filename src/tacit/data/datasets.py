@@ -19,9 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.core.errors import DataError
+from tacit.core.errors import DataError, shown
 from tacit.core.events import OnEvent, ignore
-from tacit.core.registry import Registered, import_object
+from tacit.core.import_paths import import_object
+from tacit.core.registry import Registered
 from tacit.data.dataset import Dataset as Dataset
 from tacit.data.dataset import to_labels
 from tacit.data.download import Remote, cache_folder, fetch
@@ -237,6 +238,8 @@ class FunctionSource(Source, name="function"):
 
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
         function = import_object(self.path)
+        if not callable(function):
+            raise DataError(f"{self.path}: expected a function, got {shown(function)}")
         try:
             data = function()
         except Exception as error:  # whatever the user's code raises

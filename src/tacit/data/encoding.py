@@ -27,10 +27,11 @@ from torch import Tensor
 
 from tacit.core.errors import DataError, StudyError, suggest
 from tacit.core.fields import conform, field_types
-from tacit.core.files import replacing
+from tacit.core.files import read_at_most, replacing
 from tacit.data.features import KINDS, Column, Date, Number
 from tacit.data.recognition import recognise
 
+LARGEST = 64 << 20  # bytes of its file
 Task = Literal["classification", "regression"]
 LabelType = Literal["text", "integer", "number", "boolean"]
 
@@ -167,7 +168,9 @@ class Encoding:
     def load(cls, path: str | Path) -> Encoding:
         """Reads what `save` wrote."""
         try:
-            return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+            return cls.from_dict(json.loads(read_at_most(path, LARGEST)))
+        except RecursionError:
+            raise DataError(f"{path} holds no encoding: it is nested too deeply") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, StudyError) as error:
             reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
             raise DataError(f"{path} holds no encoding, or is damaged: {reason}") from None

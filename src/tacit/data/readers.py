@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import itertools
+import os
 import pickle
 import re
 import struct
@@ -28,8 +29,10 @@ Pictures = tuple[NDArray[np.uint8], NDArray[np.int64]]  # (n, channels, height, 
 @contextmanager
 def reading(path: Path, kind: str) -> Iterator[None]:
     """Turns any error while reading into a DataError that names the file."""
-    if not path.exists():
+    if not os.path.exists(path):
         raise DataError(f"{path} does not exist; expected {kind}")
+    if path.is_char_device() or path.is_block_device():
+        raise DataError(f"{path} is a device; expected {kind}")
     try:
         yield
     except PermissionError:

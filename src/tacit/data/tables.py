@@ -5,6 +5,7 @@ Text, dates and gaps become numbers by an encoding that is stated and saved.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from torch import Tensor
 from tacit.core.arrays import Index
 from tacit.core.errors import DataError, suggest
 from tacit.core.events import OnEvent, Warned, ignore
+from tacit.core.files import expanded
 from tacit.data.dataset import Dataset, to_labels
 from tacit.data.datasets import Source
 from tacit.data.encoding import Encoding, LabelType, Target
@@ -114,8 +116,8 @@ class Table(Source, name="table"):
 
     def _find(self, folder: Path | None) -> Path:
         """The path as written or, where no file is there, in the data folder."""
-        path = Path(self.path).expanduser().absolute()
-        if folder is not None and not path.exists() and (folder / self.path).exists():
+        path = expanded(self.path).absolute()
+        if folder is not None and not os.path.exists(path) and (folder / self.path).exists():
             return folder / self.path
         return path
 

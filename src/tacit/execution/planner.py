@@ -10,15 +10,16 @@ from typing import Any
 from torch import nn
 
 from tacit.core.errors import StudyError
+from tacit.core.import_paths import import_object
 from tacit.core.machine import usable_cores
-from tacit.core.registry import Registered, import_object
+from tacit.core.registry import Registered
 from tacit.execution.blocks import SHARE, BlockMaker
 from tacit.execution.devices import free_memory, shared_memory
 from tacit.execution.estimates import Estimator, RunCost, size_of
 from tacit.execution.placement import Placement
 from tacit.execution.plan import Plan
 from tacit.models.model import Imported
-from tacit.models.own import OWN, recall
+from tacit.models.own import LIBRARIES, OWN, recall
 from tacit.records.tally import duration
 from tacit.study.user_code import RunWithId, components_of, user_code_of
 
@@ -83,7 +84,7 @@ def _is_importable(path: str, value: Any) -> bool:
     if path.startswith("__main__:") or "#" in path or "<" in path:
         return False
     try:
-        return import_object(path) is value
+        return import_object(path, classes_of=LIBRARIES) is value
     except StudyError:
         return False
 

@@ -7,6 +7,7 @@ neither hold a lock nor spoil another's messages.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -29,6 +30,8 @@ from tacit.records.messages import BlockEnded, Message
 from tacit.records.recorder import Recorder
 from tacit.training.allocator import keep_freed_memory
 
+SAFE_PATH = "PYTHONSAFEPATH"
+OURS = "tacit"  # its value where we have set it
 PATIENCE = 5.0  # seconds that workers have to end their round when the study is stopped
 
 # What a pipe raises when the process at its other end has died, perhaps in the middle of a message:
@@ -187,7 +190,7 @@ class ProcessPool:
         ours, theirs = context.Pipe()
         arguments = (theirs, self.datasets, self.plan.threads)
         process = context.Process(target=work, args=arguments, daemon=True)
-        with _no_main():
+        with _no_main(), _safe_path():
             process.start()
         theirs.close()  # so that the end of the process is the end of the pipe
         self.workers.append(ProcessWorker(process, ours, device))
@@ -197,6 +200,8 @@ def work(pipe: Connection, datasets: Mapping[str, Dataset], threads: int | None)
     """A worker's life: ask for a block, play it, send what comes of it."""
     # Ctrl-C reaches the whole group of processes; the parent says what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if os.environ.get(SAFE_PATH) == OURS:
+        del os.environ[SAFE_PATH]
     keep_freed_memory()
     with suppress(*ORPHANED), computing_with(threads):  # a parent that has gone needs nothing more
         try:
@@ -241,6 +246,22 @@ def _no_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Has processes that are started not look for modules in the current folder first.
+
+    They would do so until they have got our own path, which is after many imports.
+    """
+    if SAFE_PATH in os.environ:
+        yield
+        return
+    os.environ[SAFE_PATH] = OURS
+    try:
+        yield
+    finally:
+        del os.environ[SAFE_PATH]
 
 
 def _cause(code: int | None) -> str:

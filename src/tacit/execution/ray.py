@@ -8,6 +8,7 @@ so use a cluster only if you trust everybody who can reach it.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
 import sys
@@ -15,7 +16,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -243,7 +244,8 @@ class RayPool:
             self.recorder.on_event(Warned(f"{text}: numbers may differ in their last digits"))
 
     def _start(self) -> None:
-        worker = RayWorker(self.player.remote(sys.path, self.data, self.plan.threads))
+        path = [folder or os.getcwd() for folder in sys.path]
+        worker = RayWorker(self.player.remote(path, self.data, self.plan.threads))
         self.workers.append(worker)
         self.calls[worker.actor.ready.remote()] = worker
 
@@ -270,7 +272,8 @@ def _connected(address: str) -> Iterator[None]:
     cluster = "auto" if address == HERE else address
     with _unchanged_signals():
         try:
-            ray.init(cluster, log_to_driver=False, logging_level=logging.ERROR)
+            with chdir(sys.prefix):  # Ray has workers look for modules in this folder first
+                ray.init(cluster, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError) as error:
             remedy = "check its address"
             if address == HERE:

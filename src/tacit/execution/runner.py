@@ -14,6 +14,7 @@ from typing import Any
 
 from tacit.core.errors import StudyError
 from tacit.core.events import OnEvent, StudyStarted, Warned, ignore
+from tacit.core.yaml_text import LONGEST
 from tacit.data.dataset import Dataset
 from tacit.execution.estimates import Estimator
 from tacit.execution.placement import Placement
@@ -61,11 +62,12 @@ def run_study(
 ) -> None:
     """Runs every point of the grid into the folder, which must be new or empty."""
     folders.check_empty(folder)
+    text = _file_text(study)
     loaded = load_data(study, data, on_event)  # refuses nonsense before anything is written
     portraits = [division.portrait.to_dict() for division in loaded.divisions]
     new = folders.make(folder)
     with folders.locked(folder), folders.undone(folder, new):
-        folders.write_text(folder / "study.yaml", study.to_yaml())
+        folders.write_text(folder / "study.yaml", text)
         folders.write_text(folder / "splits.json", json.dumps(portraits))
         _play(study, loaded, folder, placement, on_event)
 
@@ -78,6 +80,16 @@ def resume_study(
     loaded = load_data(study, data, on_event)
     with folders.locked(folder):
         _play(study, loaded, folder, placement, on_event)
+
+
+def _file_text(study: Study) -> str:
+    """The study as a file, if the file can be read again."""
+    text = study.to_yaml()
+    if len(text.encode()) > LONGEST:
+        raise StudyError(
+            f"the study needs a file of more than {LONGEST:,} bytes; use shorter lists"
+        )
+    return text
 
 
 def _read(folder: Path) -> Study:

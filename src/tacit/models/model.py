@@ -134,6 +134,8 @@ class Imported(Model, name="module"):
         maker = recall(self.path)
         try:
             module = make(maker, self.arguments, shape, classes)
+        except StudyError as error:
+            raise StudyError(f"{self.path}: {error}") from error.__cause__
         except Exception as error:  # whatever the user's code raises
             reason = f"{type(error).__name__}: {error}"
             arguments = dict(self.arguments)

@@ -19,11 +19,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from tacit.core.errors import StudyError
-from tacit.core.registry import Registered, import_object
+from tacit.core.errors import StudyError, shown
+from tacit.core.import_paths import import_object
+from tacit.core.registry import Registered
 from tacit.core.seeds import derive
 
 OWN: dict[str, Any] = {}  # the text that names an object in a study's file -> the object
+LIBRARIES = ("tacit", "torch.nn")  # their classes may be named too
 PLAIN = (bool, int, float, str, bytes, type(None))
 Traits = list[str | bytes]  # what tells an object from others of its name
 
@@ -85,22 +87,26 @@ def recall(path: str) -> Any:
 def _imported(path: str) -> Any:
     if "#" in path or "<" in path or path.startswith("__main__:"):
         try:
-            return import_object(path)
+            return import_object(path, classes_of=LIBRARIES)
         except StudyError:
             raise StudyError(
                 f"the model {path} was given as a Python object, and is not known here;"
                 " pass the same object to a Study first, or put its class into a module"
             ) from None
-    return import_object(path)
+    return import_object(path, classes_of=LIBRARIES)
 
 
 def make(maker: Any, arguments: Mapping[str, Any], shape: Sequence[int], outputs: int) -> Any:
     """A copy of a module that is ready, or a new one from a class or a function.
 
-    A class or function that has parameters for the data's sizes gets them.
+    A class or function that has parameters for the data's sizes gets them. No other class is made.
     """
     if isinstance(maker, nn.Module):
         return copy.deepcopy(maker)
+    if isinstance(maker, type) and not issubclass(maker, nn.Module):
+        raise StudyError(f"expected a class of torch.nn.Module, got the class {maker.__name__}")
+    if not callable(maker):
+        raise StudyError(f"expected a class or a function, got {shown(maker)}")
     sizes = {
         "shape": tuple(shape),
         "inputs": math.prod(shape),
@@ -121,7 +127,7 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
 
 def _importable(path: str, value: Any) -> bool:
     try:
-        return import_object(path) is value
+        return import_object(path, classes_of=LIBRARIES) is value
     except StudyError:
         return False
 

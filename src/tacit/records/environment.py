@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tacit.core.files import replacing
+from tacit.core.files import read_at_most, replacing
 from tacit.core.version import __version__
 
 PACKAGES = ("torch", "numpy", "scikit-learn", "pandas", "pyarrow")
@@ -50,8 +50,8 @@ def note_environment(
 def read_environment(folder: Path) -> list[dict[str, Any]]:
     """The entries, the oldest first; more than one where a study was resumed elsewhere."""
     try:
-        entries = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        entries = json.loads(read_at_most(folder / "environment.json"))
+    except (OSError, ValueError, RecursionError):
         return []
     if not isinstance(entries, list):
         return []

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import DataError
-from tacit.core.files import replacing
+from tacit.core.files import read_at_most, replacing
 
+LARGEST = 16 << 30  # bytes
 FILES = ("history.jsonl", "timings.jsonl")
 RoundKey = tuple[int, int]  # a run's position in the study, and the round
 
@@ -115,16 +116,24 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """The complete records of a file that may still be growing."""
     if not path.exists():
         return []
-    text = path.read_text(encoding="utf-8")
-    lines = text.split("\n")[:-1]  # a last line without its end is still being written
     try:
+        # a last line without its end is still being written
+        lines = read_at_most(path, LARGEST).split(b"\n")[:-1]
         records = [json.loads(line) for line in lines]
-    except ValueError as error:
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is damaged: {error}") from None
     for number, record in enumerate(records, 1):
-        if not isinstance(record, dict) or "run" not in record:
+        if not _is_record(record):
             raise DataError(f"{path} is damaged: line {number} is not a record of a run")
     return records
+
+
+def _is_record(record: Any) -> bool:
+    if not isinstance(record, dict):
+        return False
+    return isinstance(record.get("run"), str) and isinstance(record.get("round"), int)
 
 
 def _finite(value: Any) -> Any:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import DataError
-from tacit.core.files import replacing
+from tacit.core.files import read_at_most, replacing
 
 FILE = "outline.json"
+LARGEST = 64 << 20  # bytes
 Setting = tuple[str, str]  # its name and its values, as people write them
 
 
@@ -53,8 +54,8 @@ class StudyOutline:
         if not path.exists():
             raise DataError(f"{folder} holds no results; run the study, or resume it, first")
         try:
-            saved = json.loads(path.read_text(encoding="utf-8"))
+            saved = json.loads(read_at_most(path, LARGEST))
             saved["runs"] = {id: RunOutline(**run) for id, run in saved["runs"].items()}
             return cls(**saved)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise DataError(f"{path} is damaged; resume the study to repair it") from None

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import DataError, StudyError
+from tacit.core.files import read_at_most
 from tacit.records.environment import read_environment
 from tacit.records.history import read_lines
 from tacit.records.outline import StudyOutline
 from tacit.records.portrait import Portrait
+
+LARGEST = 1 << 30  # bytes of splits.json
 
 
 class StudyReader:
@@ -47,8 +50,9 @@ class StudyReader:
         if not path.exists():
             return []
         try:
-            return [Portrait.from_dict(saved) for saved in json.loads(path.read_text())]
-        except (ValueError, TypeError, AttributeError):
+            portraits = json.loads(read_at_most(path, LARGEST))
+            return [Portrait.from_dict(saved) for saved in portraits]
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
             advice = "delete it, and the report leaves out who holds what"
             raise DataError(f"{path} is damaged; {advice}") from None
 

@@ -33,13 +33,16 @@ FORMATS = ("svg", "png", "pdf")
 
 
 def drawing(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """For functions that draw: a dollar in somebody's name does not begin a formula."""
+    """For functions that draw: a dollar in somebody's name does not begin a formula.
+
+    A `matplotlibrc` in the current folder, which may be somebody else's, does not have LaTeX run.
+    """
 
     @functools.wraps(draw)
     def draw_plain_text(*arguments: P.args, **options: P.kwargs) -> Figure:
         import matplotlib
 
-        with matplotlib.rc_context({"text.parse_math": False}):
+        with matplotlib.rc_context({"text.parse_math": False, "text.usetex": False}):
             return draw(*arguments, **options)
 
     return draw_plain_text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import yaml
 
 from tacit.core.errors import StudyError, shown
-from tacit.core.yaml_text import parse, reason
+from tacit.core.files import expanded, read_at_most
+from tacit.core.yaml_text import LONGEST, parse, reason
 
 EXAMPLE = "'algorithm: fedavg'"
 DATA_SETTINGS = ("dataset", "public")  # these may name tables
@@ -35,7 +37,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 def _parse_file(path: Path) -> Any:
     """The file's content as YAML; a StudyError says why there is none."""
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        return parse(read_at_most(path, LONGEST).decode("utf-8"))
     except IsADirectoryError:
         raise _folder_error(path) from None
     except FileNotFoundError as error:
@@ -48,9 +50,7 @@ def _parse_file(path: Path) -> Any:
         raise StudyError(
             f"cannot read the study {path}: it is not text; expected a YAML file"
         ) from None
-    except RecursionError:
-        raise StudyError(f"{path} is nested too deeply for a study") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2024-13-45
+    except yaml.YAMLError as error:
         raise StudyError(f"{path} is not valid YAML: {reason(error)}") from None
 
 
@@ -78,20 +78,20 @@ def _locate(path: Any, folder: Path) -> Any:
     """A path that leads nowhere from the current folder, taken from the study's folder instead."""
     if isinstance(path, list):
         return [_locate(item, folder) for item in path]
-    if not isinstance(path, str) or Path(path).expanduser().exists():
+    if not isinstance(path, str) or os.path.exists(expanded(path)):
         return path
     beside = folder / path
-    return str(beside) if beside.exists() else path
+    return str(beside) if os.path.exists(beside) else path
 
 
 def parse_override(text: str) -> tuple[str, Any]:
     """A setting as the command line has it, `key=value`, where the value is YAML."""
     key, equals, value = text.partition("=")
     if not (equals and key):
-        raise StudyError(f"expected key=value without spaces, such as rounds=5, got {text!r}")
+        raise StudyError(f"expected key=value without spaces, such as rounds=5, got {shown(text)}")
     try:
         return key, parse(value)
-    except (yaml.YAMLError, ValueError) as error:
+    except yaml.YAMLError as error:
         raise StudyError(
             f"{key}: {shown(value)} is not valid YAML ({reason(error)}); quote it, or close its"
             " brackets"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from tacit.core.errors import TacitError
+from tacit.core.errors import StudyError, TacitError
 from tacit.study.texts import short_values
 
+MOST = 100_000  # points of a grid
 T = TypeVar("T")
 Point = dict[str, Any]
 Choices = Mapping[str, Sequence[Any]]
@@ -22,7 +24,7 @@ def make_points(choices: Choices, make: Callable[..., T], plain: Callable[[Any],
     """
     objects: list[T] = []
     refusals: list[Refusal] = []
-    for values in itertools.product(*choices.values()):
+    for values in combinations(choices.values()):
         point = dict(zip(choices, values, strict=True))
         try:
             objects.append(make(**point))
@@ -31,6 +33,15 @@ def make_points(choices: Choices, make: Callable[..., T], plain: Callable[[Any],
     if refusals:
         raise _first_refusal(refusals, choices, plain)
     return objects
+
+
+def combinations(choices: Iterable[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
+    """The product of the choices, if it is not endless."""
+    columns = list(choices)
+    count = math.prod(len(column) for column in columns)
+    if count > MOST:
+        raise StudyError(f"the lists make a grid of {count:,} runs; use at most {MOST:,}")
+    return itertools.product(*columns)
 
 
 def call_point(settings: Mapping[str, Any]) -> str:

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tacit.core.registry import Registered
 from tacit.study.run import Run
 
+IMPORT_PATH = re.compile(r"[\w.-]+:[\w.]+(#\w+)?")
 RunWithId = tuple[str, Run]  # a run and its id
+
+
+def may_name_code(settings: Any) -> bool:
+    """Whether a text among these settings may be an import path, such as `my_models:Net`."""
+    if isinstance(settings, str):
+        return IMPORT_PATH.fullmatch(settings) is not None
+    if isinstance(settings, Mapping):
+        return any(may_name_code(value) for value in settings.values())
+    if isinstance(settings, list | tuple):
+        return any(may_name_code(value) for value in settings)
+    return False
 
 
 def user_code_of(runs: Sequence[RunWithId]) -> list[str]:

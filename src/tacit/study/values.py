@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
@@ -13,6 +12,7 @@ import numpy as np
 from tacit.core.errors import StudyError, shown
 from tacit.core.fields import conform, field_types, takes_list
 from tacit.core.registry import Registered
+from tacit.study.grid import combinations
 
 
 def expand(value: Any, annotation: Any, setting: str) -> list[Any]:
@@ -53,7 +53,7 @@ def _expand_each(choices: Sequence[Any], annotation: Any, setting: str) -> list[
 def _expand_arguments(arguments: Mapping[str, Any], setting: str) -> list[Any]:
     """A model's arguments, which may hold grids."""
     choices = [expand(value, Any, f"{setting}.{key}") for key, value in arguments.items()]
-    return [dict(zip(arguments, point, strict=True)) for point in itertools.product(*choices)]
+    return [dict(zip(arguments, point, strict=True)) for point in combinations(choices)]
 
 
 def _expand_stages(value: Any, family: type[Registered], setting: str) -> list[Any]:
@@ -69,7 +69,7 @@ def _expand_stages(value: Any, family: type[Registered], setting: str) -> list[A
             f"{setting}: a list is one {setting} of several stages; to vary it, use {{grid: [...]}}"
         )
     choices = [expand(stage, family, setting) for stage in stages]
-    return list(itertools.product(*choices))
+    return list(combinations(choices))
 
 
 def _expand_spec(spec: Any, family: type[Registered]) -> list[Any]:
@@ -86,7 +86,7 @@ def _expand_spec(spec: Any, family: type[Registered]) -> list[Any]:
     family.check_settings(name, settings)
     choices = [expand(value, types[key], f"{name}.{key}") for key, value in settings.items()]
     points = []
-    for values in itertools.product(*choices):
+    for values in combinations(choices):
         point = dict(zip(settings, values, strict=True))
         points.append({family.key: name, **point})
     return points

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import StudyError, shown
-from tacit.core.registry import Registered, import_object
+from tacit.core.import_paths import import_object
+from tacit.core.registry import Registered
 from tacit.training.batches import PackedBatches, epoch_batches, pack_batches, pack_epoch_batches
 
 

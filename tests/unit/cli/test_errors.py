@@ -142,7 +142,7 @@ FILES: list[tuple[str | bytes, str]] = [
     ("rounds: 3\n  seed: 1\n", "line 2, column 7: mapping values are not allowed here"),
     (f"{SMALL}rounds: 5\n", "'rounds' is set twice, in lines 5 and 8; keep one of them"),
     ("algorithm:\n  name: fedprox\n  mu: 1\n  mu: 2\n", "'mu' is set twice, in lines 3 and 4"),
-    ("algorithm: &a [*a]\n", "a setting of the study contains itself"),
+    ("algorithm: &a [*a]\n", "line 1, column 12: a value contains itself; write it out"),
     ("rounds: 2024-13-45\n", "is not valid YAML: month must be in 1..12"),
     ("rounds: " + "[" * 3000, "nested too deeply"),
     ("rounds: {a: " + str(list(range(99))) + "}", "expected a whole number, got {'a': [0, 1"),

@@ -55,7 +55,8 @@ def test_a_subclass_outside_the_package_is_built_by_its_import_path() -> None:
         ({"weight": 1}, "expected a name"),
         (7, "expected a name"),
         ("nowhere.at_all:Thing", "cannot import"),
-        ("math:sqrt", "is not a subclass"),
+        ("own_code:Net", "is not a subclass"),
+        ("math:sqrt", "math belongs to Python itself"),
     ],
 )
 def test_a_wrong_spec_gets_one_clear_line(spec: object, message: str) -> None:

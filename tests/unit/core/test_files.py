@@ -1,15 +1,16 @@
-"""Files that are whole or absent."""
+"""Files that are whole or absent, and files that are not what they should be."""
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 import pytest
 
-from tacit.core.files import Staged
+from tacit.core.files import Staged, read_at_most, replacing
 
 
 def writing(content: bytes) -> Callable[[IO[bytes]], None]:
@@ -50,3 +51,89 @@ def test_a_folder_where_nothing_can_be_written_is_noticed_at_once(tmp_path: Path
     with pytest.raises(OSError) as caught:
         Staged(path)
     assert caught.value.filename == str(path)
+
+
+def permissions(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def publish(path: Path) -> None:
+    with Staged(path) as file:
+        file.write(writing(b"new"))
+        file.publish()
+
+
+def replace(path: Path) -> None:
+    with replacing(path, "wb") as file:
+        file.write(b"new")
+
+
+@pytest.mark.parametrize("write", [publish, replace])
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o444])
+def test_a_file_that_is_replaced_keeps_its_permissions(
+    write: Callable[[Path], None], mode: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "result.csv"
+    path.write_text("old")
+    path.chmod(mode)
+    write(path)
+    assert path.read_text() == "new"
+    assert permissions(path) == mode
+
+
+@pytest.mark.parametrize("write", [publish, replace])
+def test_a_new_file_gets_the_permissions_of_the_umask(
+    write: Callable[[Path], None], tmp_path: Path
+) -> None:
+    before = os.umask(0o027)
+    try:
+        write(tmp_path / "result.csv")
+    finally:
+        os.umask(before)
+    assert permissions(tmp_path / "result.csv") == 0o640
+
+
+def test_a_file_stays_with_its_group_or_no_group_may_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "result.csv"
+    path.write_text("old")
+    path.chmod(0o664)
+    other = next((group for group in os.getgroups() if group != os.getegid()), None)
+    if other is None and os.geteuid() != 0:
+        pytest.skip("this user is in one group only")
+    group = other or 12345
+    os.chown(path, -1, group)
+    replace(path)
+    assert (path.stat().st_gid, permissions(path)) == (group, 0o664)
+
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "chown", refused)  # as for somebody who is not in that group
+    replace(path)
+    assert permissions(path) == 0o604
+
+
+def test_special_and_large_files_are_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(1 << 40)
+    (tmp_path / "small").write_bytes(b"12345")
+    wrong = {
+        Path("/dev/zero"): "it is not a regular file",
+        tmp_path / "pipe": "it is not a regular file",
+        tmp_path: "Is a directory",
+        tmp_path / "huge": "it has more than 1,048,576 bytes",
+        tmp_path / "none": "No such file or directory",
+        tmp_path / "a\0b": "no file can have such a name",
+        tmp_path / "\ud800": "no file can have such a name",
+    }
+    for path, complaint in wrong.items():
+        with pytest.raises(OSError) as caught:
+            read_at_most(path)
+        assert caught.value.strerror == complaint
+    with pytest.raises(OSError, match="it has more than 4 bytes"):
+        read_at_most(tmp_path / "small", 4)
+    assert read_at_most(tmp_path / "small", 5) == b"12345"
+    assert read_at_most(Path("/proc/self/status")).startswith(b"Name:")

@@ -333,3 +333,16 @@ def test_a_site_that_does_not_answer_is_named(tmp_path: Path) -> None:
         fetch(Remote("http://127.0.0.1:9/x", "md5:0"), tmp_path)
     with pytest.raises(DataError, match="cannot download"):
         fetch(Remote("http://127.0.0.1:9/y", "md5:" + "0" * 32), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "complaint"),
+    [
+        ("/dev/zero", "/dev/zero is a device; expected a table"),
+        ("~nobody-of-this-name/t.csv", "nobody here has that home folder"),
+        ("x" * 5000 + ".csv", "expected a table|xxx"),
+    ],
+)
+def test_a_table_at_a_strange_place_is_refused(path: str, complaint: str) -> None:
+    with pytest.raises(DataError, match=complaint):
+        Source.build({"name": "table", "path": path, "target": "y"}).load()

@@ -88,6 +88,17 @@ def test_a_study_on_ray_survives_the_death_of_a_node(
     assert_same_results(tmp_path / "stopped", tmp_path / "here")
 
 
+def test_workers_on_ray_do_not_look_for_modules_in_the_current_folder_first(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("yaml", "threadpoolctl", "sklearn"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    study = {"dataset": "iris", "model": "linear", "rounds": 1}
+    tacit.run(study, tmp_path / "out", on=cluster.address)
+    assert not (tmp_path / "sprung").exists()
+
+
 @pytest.mark.parametrize(
     ("address", "text"),
     [
