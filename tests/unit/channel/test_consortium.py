@@ -180,7 +180,7 @@ def test_the_file_is_found_here_or_in_its_folder(
             "consortium: a\nparties: {alice: {address: '[fe80::1%a b]:1'}}",
             "is not a host",
         ),
-        ("consortium: a\nca: ~nobody-here/ca.pem", "ca: '~nobody-here/ca.pem': there is no such"),
+        ("consortium: a\nca: ~nobody-here/ca.pem", "ca: '~nobody-here/ca.pem': nobody here has"),
         ("consortium: a\nparties: {alice: {key: 3}}", "key: expected text in quotes, got 3"),
         (
             "consortium: a\nparties:\n  alice: {}\n  alice: {}",
