@@ -35,7 +35,7 @@ class Hello:
         if frame.kind is not Kind.HELLO or len(frame.data) > LONGEST:
             raise GarbageError("did not introduce itself")
         try:
-            entries: Any = json.loads(frame.data)
+            entries: Any = json.loads(bytes(frame.data))
         except (ValueError, RecursionError):
             entries = None
         if not isinstance(entries, dict) or not _has_fields(entries):

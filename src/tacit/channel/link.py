@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tacit.channel.connection import LARGE, Connection
-from tacit.channel.frames import LARGEST, ChannelError, Frame, GarbageError, Kind
+from tacit.channel.frames import LARGEST, Buffer, ChannelError, Frame, GarbageError, Kind
 
 # Bytes of one name that are sent and not taken yet; the last message may go beyond. A line of
 # 1 Gbit/s with 50 ms from end to end and back holds 6 MB.
@@ -113,7 +113,7 @@ class Link:
         """Bytes read so far, headers included."""
         return self._received_before + (self.connection.received if self.connection else 0)
 
-    async def send(self, name: str, data: bytes | memoryview) -> None:
+    async def send(self, name: str, data: Buffer) -> None:
         """Sends a message; waits while the peer is behind, or away.
 
         Messages of one name have an order. A link has at most NAMES names, so a round's number
@@ -125,7 +125,7 @@ class Link:
         while stream.full():
             await self._change()
         self._check()
-        if not isinstance(data, bytes) and not memoryview(data).readonly:
+        if isinstance(data, bytearray) or not memoryview(data).readonly:
             data = bytes(data)
         await self._put(stream.add(name, data))
 

@@ -18,7 +18,7 @@ class Guest:
     """A connection in the lobby; `leave` ends it."""
 
     address: str
-    leave: Callable[[], None]
+    leave: Callable[[], object]
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Lobby:
 
     guests: list[Guest] = field(default_factory=list)
 
-    def enter(self, address: str, leave: Callable[[], None]) -> Guest:
+    def enter(self, address: str, leave: Callable[[], object]) -> Guest:
         """A place for a connection from this address."""
         neighbours = [guest for guest in self.guests if guest.address == address]
         if len(neighbours) >= PLACES_OF_AN_ADDRESS:

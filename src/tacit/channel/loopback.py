@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from tacit.channel.connection import Complain, Connection, Welcome
 from tacit.channel.endpoint import Endpoint, Program
+from tacit.channel.frames import Buffer
 from tacit.channel.tasks import stop, together
 from tacit.channel.timing import Timing
 from tacit.core.events import OnEvent, ignore
@@ -27,7 +28,7 @@ class Pipe:
         self.back: Pipe | None = None  # the pipe of the other direction
         self.broken = False
 
-    def write(self, data: bytes, /) -> None:
+    def write(self, data: Buffer, /) -> None:
         if not self.broken:
             self.target.feed_data(data)
 

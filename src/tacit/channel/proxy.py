@@ -10,6 +10,7 @@ import base64
 import ipaddress
 import urllib.request
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tacit.channel.consortium import Address
@@ -106,7 +107,7 @@ def choose_proxy(setting: str | None, host: str) -> Proxy | None:
     if setting is not None:
         return None if setting.lower() == NONE else Proxy.parse(setting)
     url = urllib.request.getproxies_environment().get("https")
-    if not url or _is_this_machine(host) or urllib.request.proxy_bypass_environment(host):
+    if not url or _is_this_machine(host) or _is_bypassed(host):
         return None
     return Proxy.parse(url)
 
@@ -116,6 +117,12 @@ def _is_this_machine(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _is_bypassed(host: str) -> bool:
+    """Whether NO_PROXY names the host; typeshed does not know the function on all systems."""
+    bypass: Any = vars(urllib.request)["proxy_bypass_environment"]
+    return bool(bypass(host))
 
 
 async def connect(target: Address, proxy: Proxy | None, limit: int) -> Stream:

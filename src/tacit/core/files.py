@@ -92,8 +92,11 @@ class Staged:
 
 
 @contextmanager
-def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """Opens a temporary neighbour of `path`, and moves it to `path` if the block succeeds."""
+def replacing(path: Path, mode: str = "w", *, private: bool = False) -> Iterator[IO[Any]]:
+    """Opens a temporary neighbour of `path`, and moves it to `path` if the block succeeds.
+
+    A private file is readable by its owner alone.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         handle, name = _open_neighbour(path)
@@ -105,7 +108,8 @@ def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
         with os.fdopen(handle, mode, encoding=encoding) as file:
             yield file
             _sync(file)
-        _make_like(name, path)
+        if not private:  # as its temporary neighbour is
+            _make_like(name, path)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

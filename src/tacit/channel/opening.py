@@ -1,0 +1,202 @@
+"""Opens sessions: parties agree on the terms of a protocol, and all end well or none does.
+
+A protocol's program gets a session and not links. Before it begins, every party states the terms
+and what it brings; a difference ends the session with the setting that differs. What all have
+stated, and random numbers of all, name the session. With three parties or more, everybody tells
+everybody what it has heard, so that nobody can state one thing here and another there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from tacit.channel.checkpoints import Checkpoint, Checkpoints
+from tacit.channel.endpoint import Conclude, Endpoint, Program, Publish
+from tacit.channel.frames import ChannelError
+from tacit.channel.link import Link
+from tacit.channel.session import Session
+from tacit.channel.statements import LONGEST_STATEMENT, NONCE, Protocol, read_statement
+from tacit.channel.tasks import together
+from tacit.core.errors import DataError
+from tacit.core.events import Noted, OnEvent, ignore
+
+T = TypeVar("T")
+TERMS = "(terms)"
+
+
+async def open_session(
+    links: Mapping[str, Link],
+    me: str,
+    parties: tuple[str, ...],
+    protocol: Protocol,
+    *,
+    checkpoints: Checkpoints | None = None,
+    on_event: OnEvent = ignore,
+) -> Session:
+    """The session of these parties, once all agree, at the last checkpoint that all have."""
+    session = Session(me, links, parties)
+    stored = await asyncio.to_thread(checkpoints.read) if checkpoints is not None else {}
+    subject = {"parties": list(parties), "terms": dict(protocol.terms), "me": me}
+    subject["brings"] = dict(protocol.brings)
+    names = _check_stored(stored, subject, checkpoints)
+    statement = {
+        "terms": {**protocol.terms, "parties": list(parties)},
+        "brings": dict(protocol.brings),
+        "nonce": secrets.token_hex(NONCE),
+        "held": {"session": names, "steps": sorted(stored)} if checkpoints is not None else None,
+    }
+    statements = await _exchange(session, protocol, statement)
+    agreement = json.dumps([statements[party] for party in parties], sort_keys=True)
+    session.attempt = hashlib.sha256(agreement.encode()).digest()
+    session.name = session.attempt
+    session.brings = {party: statements[party]["brings"] for party in parties}
+    if checkpoints is not None:
+        _go_on(session, {party: statements[party]["held"] for party in parties}, stored)
+        session._checkpoints = checkpoints
+        session._subject = {**subject, "name": session.name.hex()}
+        session._saved = dict.fromkeys(links, session.step)
+        await asyncio.to_thread(checkpoints.drop_after, session.step)
+        if session.step:
+            on_event(Noted(f"going on from checkpoint {session.step}"))
+    return session
+
+
+async def _exchange(
+    session: Session, protocol: Protocol, statement: dict[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """What all parties state, once all agree and have heard the same."""
+    me = session.me
+    raw = json.dumps(statement).encode()
+    if len(raw) > LONGEST_STATEMENT:
+        raise DataError(f"terms may have {LONGEST_STATEMENT} bytes, these have {len(raw)}")
+    statements = {me: statement}
+    digests = {me: hashlib.sha256(raw).hexdigest()}
+    await together(*(link.send(TERMS, raw) for link in session.links.values()))
+    for peer, link in session.links.items():
+        theirs = await link.receive(TERMS)
+        statements[peer] = read_statement(peer, theirs)
+        digests[peer] = hashlib.sha256(theirs).hexdigest()
+        brings = statements[peer]["brings"]
+        protocol.hear(peer, brings)
+        ours = Protocol(statement["terms"], differences=protocol.differences)
+        ours.check_equal(me, peer, statements[peer]["terms"])
+        if (statement["held"] is None) != (statements[peer]["held"] is None):
+            raise ChannelError(f"{me} and {peer} differ in whether they keep checkpoints")
+        protocol.accept(peer, brings)
+    await session.compare_heard("terms", digests)
+    return statements
+
+
+def _check_stored(
+    stored: Mapping[int, Checkpoint], subject: Mapping[str, Any], checkpoints: Checkpoints | None
+) -> str | None:
+    """The name of the session that the checkpoints are of; refuses those of something else."""
+    names = {str(checkpoint.session.get("name")) for checkpoint in stored.values()}
+    for checkpoint in stored.values():
+        about = {key: value for key, value in checkpoint.session.items() if key != "name"}
+        if about != json.loads(json.dumps(dict(subject))) or len(names) > 1:
+            assert checkpoints is not None
+            raise DataError(
+                f"the checkpoints in {checkpoints.folder} are of another session, with other terms "
+                "or data; name another folder, or remove them"
+            )
+    return names.pop() if names else None
+
+
+def _go_on(
+    session: Session,
+    held: Mapping[str, Mapping[str, Any]],
+    stored: Mapping[int, Checkpoint],
+) -> None:
+    """Puts the session at the last checkpoint that all have; the start counts as number 0."""
+    names = {entry["session"] for entry in held.values() if entry["session"] is not None}
+    steps = [_steps(entry) for entry in held.values()]
+    common = set.intersection(*steps)
+    if len(names) > 1 or not common:
+        lists = [f"{party} has {_listed(entry)}" for party, entry in held.items()]
+        raise ChannelError(
+            f"there is no checkpoint that all have: {', '.join(lists)}; bring the missing ones "
+            "back, or remove all of them on all sides to start anew"
+        )
+    session.step = max(common)
+    if session.step:
+        session.name = bytes.fromhex(names.pop())
+        session.state = stored[session.step].state
+
+
+def _steps(entry: Mapping[str, Any]) -> set[int]:
+    """The checkpoints of a party, and the start, where it has none beyond the first."""
+    steps = set(entry["steps"])
+    if max(steps, default=0) <= 1:
+        steps.add(0)
+    return steps
+
+
+def _listed(entry: Mapping[str, Any]) -> str:
+    if not entry["steps"]:
+        return "none"
+    return f"{' and '.join(map(str, entry['steps']))} of session {entry['session'][:8]}"
+
+
+# running
+
+SessionProgram = Callable[[Session], Awaitable[T]]
+
+
+def in_session(
+    program: SessionProgram[T],
+    me: str,
+    parties: tuple[str, ...],
+    protocol: Protocol,
+    *,
+    checkpoints: Checkpoints | None = None,
+    on_event: OnEvent = ignore,
+    note_progress: Callable[[], None] = lambda: None,
+) -> Program[T]:
+    """A program of links that opens a session and runs the program in it."""
+
+    async def with_links(links: Mapping[str, Link]) -> T:
+        session = await open_session(
+            links, me, parties, protocol, checkpoints=checkpoints, on_event=on_event
+        )
+        session.note_progress = note_progress
+        result = await program(session)
+        await session.settle()
+        return result
+
+    return with_links
+
+
+async def hold(
+    endpoint: Endpoint,
+    program: SessionProgram[T],
+    parties: tuple[str, ...],
+    protocol: Protocol,
+    *,
+    checkpoints: Checkpoints | None = None,
+    conclude: Conclude[T] = lambda _: None,
+    publish: Publish = lambda: None,
+) -> T:
+    """Runs a program in a session, to the end of all parties; then its checkpoints are removed."""
+    endpoint.lasting = checkpoints is not None
+
+    def finish() -> None:
+        publish()
+        if checkpoints is not None:
+            checkpoints.clear()
+
+    with_links = in_session(
+        program,
+        endpoint.me,
+        parties,
+        protocol,
+        checkpoints=checkpoints,
+        on_event=endpoint.on_event,
+        note_progress=endpoint.note_progress,
+    )
+    return await endpoint.run(with_links, conclude, finish)

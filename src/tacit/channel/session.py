@@ -1,0 +1,169 @@
+"""Exchanges among parties that have agreed, messages that all hear alike, and checkpoints.
+
+A program that may take hours has checkpoints. A party saves the next one only when all have saved
+the one before, and keeps two. So after any of them has died and started again there is one that all
+have, from which all go on. A program without checkpoints starts over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tacit.channel.checkpoints import Checkpoint, Checkpoints
+from tacit.channel.frames import ChannelError, GarbageError
+from tacit.channel.link import Link
+from tacit.channel.messages import LARGEST_MESSAGE, Assembly, Message, pieces
+from tacit.channel.statements import read_plain
+from tacit.channel.tasks import to_the_end, together
+
+# The names of a session's own messages have brackets; those of programs have none.
+ECHO, SAVED = "(echo)", "(saved)"
+
+
+class Session:
+    """One attempt of a program, among parties that have agreed.
+
+    `name` is the same at all parties, and remains when they go on from a checkpoint; `attempt` is
+    new in each attempt. Both are public. `brings` is what each party brings, by its name. `step`
+    and `state` are those of the checkpoint from which the program goes on, 0 and None at the start.
+    """
+
+    def __init__(self, me: str, links: Mapping[str, Link], parties: tuple[str, ...]) -> None:
+        self.me = me
+        self.links = links
+        self.parties = parties
+        self.name = b""
+        self.attempt = b""
+        self.brings: Mapping[str, Mapping[str, Any]] = {}
+        self.step = 0
+        self.state: Message | None = None
+        self.note_progress: Callable[[], None] = lambda: None
+        self._checkpoints: Checkpoints | None = None
+        self._subject: dict[str, Any] = {}  # what checkpoints say of their session
+        self._sent = dict.fromkeys(links, 0)  # messages since the start of the attempt
+        self._received = dict.fromkeys(links, 0)
+        self._saved = dict.fromkeys(links, 0)  # the last checkpoint of each peer
+        self._counts: dict[str, tuple[int, int]] = {}  # sent and received at our last checkpoint
+        self._locks: dict[tuple[str, str, str], asyncio.Lock] = {}
+
+    # messages
+
+    async def send(self, peer: str, name: str, message: Message) -> None:
+        """Sends a message of any size; waits while the peer is behind.
+
+        The arrays may be changed once this returns.
+        """
+        async with self._lock("send", peer, name):
+            for piece in pieces(message):
+                await self.links[peer].send(name, piece)
+        self._sent[peer] += 1
+
+    async def receive(
+        self, peer: str, name: str, *, largest: int = LARGEST_MESSAGE
+    ) -> dict[str, Any]:
+        """The peer's next message of that name, which has at most so many bytes of arrays."""
+        assembly = Assembly(largest)
+        async with self._lock("receive", peer, name):
+            try:
+                while not assembly.complete:
+                    assembly.add(await self.links[peer].receive(name))
+                message = assembly.message()
+            except GarbageError as error:
+                raise ChannelError(f"{peer} {error}") from None
+        self._received[peer] += 1
+        return message
+
+    async def send_all(self, name: str, message: Message) -> None:
+        """Sends a message to all peers."""
+        await together(*(self.send(peer, name, message) for peer in self.links))
+
+    async def receive_all(
+        self, name: str, *, largest: int = LARGEST_MESSAGE
+    ) -> dict[str, dict[str, Any]]:
+        """The next message of that name from each peer."""
+        receiving = (self.receive(peer, name, largest=largest) for peer in self.links)
+        return dict(zip(self.links, await together(*receiving), strict=True))
+
+    async def broadcast(
+        self, name: str, message: Message, *, largest: int = LARGEST_MESSAGE
+    ) -> dict[str, dict[str, Any]]:
+        """Sends a message to all, and returns that of each peer, which all have heard alike.
+
+        A party that tells others different things ends the session: everybody tells everybody the
+        hash of each message that it has heard.
+        """
+        messages: dict[str, dict[str, Any]]
+        _, messages = await together(
+            self.send_all(name, message), self.receive_all(name, largest=largest)
+        )
+        digests = {peer: _digest(heard) for peer, heard in messages.items()}
+        await self.compare_heard(name, {**digests, self.me: _digest(message)})
+        return messages
+
+    async def compare_heard(self, name: str, digests: Mapping[str, str]) -> None:
+        """Compares what everybody has heard from everybody; two parties need not."""
+        if len(self.links) < 2:
+            return
+        _, echoes = await together(
+            self.send_all(ECHO, {"heard": dict(digests)}),
+            self.receive_all(ECHO, largest=0),
+        )
+        for peer, echo in echoes.items():
+            heard = echo.get("heard")
+            for party, digest in digests.items():
+                if not isinstance(heard, dict) or heard.get(party) != digest:
+                    raise ChannelError(
+                        f"{self.me} and {peer} have heard different {name!r} from {party}; "
+                        f"{party} or {peer} does not follow the protocol"
+                    )
+
+    def _lock(self, way: str, peer: str, name: str) -> asyncio.Lock:
+        """One message of a name at a time, or their pieces would mix."""
+        return self._locks.setdefault((way, peer, name), asyncio.Lock())
+
+    # checkpoints
+
+    async def checkpoint(self, state: Message) -> None:
+        """Saves the state, from which the program can go on; all parties do so at the same moment.
+
+        No message may be under way then. It waits until all have saved the checkpoint before.
+        """
+        if self._checkpoints is None:
+            raise ValueError("this session was opened without checkpoints")
+        await self.settle()
+        checkpoint = Checkpoint(self.step + 1, self._subject, state)
+        await to_the_end(asyncio.to_thread(self._checkpoints.save, checkpoint))
+        self.step += 1
+        for peer, link in self.links.items():
+            sent = self._sent[peer]
+            received = self._received[peer]
+            self._counts[peer] = (sent, received)
+            note = {"step": self.step, "sent": sent, "received": received}
+            await link.send(SAVED, json.dumps(note).encode())
+        self.note_progress()
+
+    async def settle(self) -> None:
+        """Waits until all have saved our last checkpoint."""
+        await together(*(self._await_saved(peer) for peer in self.links))
+
+    async def _await_saved(self, peer: str) -> None:
+        while self._saved[peer] < self.step:
+            note = read_plain(peer, await self.links[peer].receive(SAVED))
+            self._saved[peer] += 1
+            counts = (note.get("received"), note.get("sent"))
+            if note.get("step") != self.step or counts != self._counts[peer]:
+                raise ChannelError(
+                    f"{self.me} and {peer} did not save checkpoint {self.step} at the same moment, "
+                    "or messages were under way; run the same program on all sides"
+                )
+
+
+def _digest(message: Message) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces(message):
+        digest.update(piece)
+    return digest.hexdigest()

@@ -1,0 +1,98 @@
+"""What a party states before a session, and what it believes of what others state."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tacit.channel.frames import ChannelError
+from tacit.core.errors import shown
+
+NONCE = 32  # bytes; it is sent in hex
+LONGEST_STATEMENT = 1 << 18  # bytes
+LAST_STEP = 1 << 62
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How a difference in one of the terms is told; `parameters` are those that set the term."""
+
+    words: str
+    parameters: tuple[str, ...] = ()
+
+
+def _accept(_peer: str, _brings: Mapping[str, Any]) -> None:
+    """Nothing is wrong with what the peer brings."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What parties agree on before they begin, as one of them states it.
+
+    `terms` have to be the same at all parties, `brings` is this party's own; both hold what JSON
+    can. `hear` gets what a peer brings as soon as it is there, `accept` once the terms agree; both
+    may refuse it.
+    """
+
+    terms: Mapping[str, Any]
+    brings: Mapping[str, Any] = field(default_factory=dict)
+    differences: Mapping[str, Difference] = field(default_factory=dict)
+    hear: Callable[[str, Mapping[str, Any]], None] = _accept
+    accept: Callable[[str, Mapping[str, Any]], None] = _accept
+
+    def check_equal(self, me: str, peer: str, theirs: Mapping[str, Any]) -> None:
+        """Refuses terms that differ, with the first setting that does."""
+        for key in [*self.differences, *self.terms, *theirs]:
+            ours = self.terms.get(key)
+            if ours != theirs.get(key):
+                difference = self.differences.get(key, Difference(key))
+                raise ChannelError(
+                    f"{me} and {peer} differ in {difference.words}: "
+                    f"{shown(ours)} and {shown(theirs.get(key))}",
+                    parameters=difference.parameters,
+                )
+
+
+def read_statement(peer: str, raw: bytes) -> dict[str, Any]:
+    """A peer's statement, of which the shape is checked, and nothing of its meaning."""
+    statement = read_plain(peer, raw)
+    nonce = statement.get("nonce")
+    held = statement.get("held")
+    kinds = {key: type(value) for key, value in statement.items() if key != "held"}
+    if kinds != {"terms": dict, "brings": dict, "nonce": str} or len(str(nonce)) != 2 * NONCE:
+        raise ChannelError(f"{peer} sent terms that this version does not understand")
+    statement["held"] = held
+    if held is not None and not _is_held(held):
+        raise ChannelError(f"{peer} says that it has checkpoints which cannot be")
+    return statement
+
+
+def _is_held(held: Any) -> bool:
+    if not isinstance(held, dict) or set(held) != {"session", "steps"}:
+        return False
+    steps = held["steps"]
+    if not isinstance(steps, list) or len(steps) > 2:
+        return False
+    if not all(type(step) is int and 0 < step < LAST_STEP for step in steps):
+        return False
+    name = held["session"]
+    if not steps:
+        return name is None
+    try:
+        return isinstance(name, str) and len(bytes.fromhex(name)) == hashlib.sha256().digest_size
+    except ValueError:
+        return False
+
+
+def read_plain(peer: str, raw: bytes) -> dict[str, Any]:
+    """A short message in JSON."""
+    try:
+        values = json.loads(raw) if len(raw) <= LONGEST_STATEMENT else None
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise ChannelError(f"{peer} sent terms that this version does not understand")
+    return values
