@@ -108,18 +108,19 @@ class Session:
         """Compares what everybody has heard from everybody; two parties need not."""
         if len(self.links) < 2:
             return
-        _, echoes = await together(
-            self.send_all(ECHO, {"heard": dict(digests)}),
-            self.receive_all(ECHO, largest=0),
-        )
-        for peer, echo in echoes.items():
-            heard = echo.get("heard")
-            for party, digest in digests.items():
-                if not isinstance(heard, dict) or heard.get(party) != digest:
-                    raise ChannelError(
-                        f"{self.me} and {peer} have heard different {name!r} from {party}; "
-                        f"{party} or {peer} does not follow the protocol"
-                    )
+        listening = (self._compare_with(peer, name, digests) for peer in self.links)
+        await together(self.send_all(ECHO, {"heard": dict(digests)}), *listening)
+
+    async def _compare_with(self, peer: str, name: str, digests: Mapping[str, str]) -> None:
+        """Refuses a peer that has heard something else than we have."""
+        echo = await self.receive(peer, ECHO, largest=0)
+        heard = echo.get("heard")
+        for party, digest in digests.items():
+            if not isinstance(heard, dict) or heard.get(party) != digest:
+                raise ChannelError(
+                    f"{self.me} and {peer} have heard different {name!r} from {party}; "
+                    f"{party} or {peer} does not follow the protocol"
+                )
 
     def _lock(self, way: str, peer: str, name: str) -> asyncio.Lock:
         """One message of a name at a time, or their pieces would mix."""

@@ -1,0 +1,451 @@
+"""Parties agree before they begin, hear the same, and go on from the last checkpoint of all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from loops import run, stopped
+
+from tacit.channel import endpoint as endpoints
+from tacit.channel.checkpoints import Checkpoint, Checkpoints
+from tacit.channel.endpoint import Endpoint
+from tacit.channel.frames import ChannelError
+from tacit.channel.link import Link
+from tacit.channel.loopback import MeetingRoom, converse
+from tacit.channel.opening import TERMS, hold, in_session
+from tacit.channel.session import Session
+from tacit.channel.statements import Difference, Protocol
+from tacit.channel.timing import Timing
+from tacit.core.errors import DataError
+from tacit.core.events import Event, Noted, Warned
+
+PATIENT = Timing(beat=0.02, silence=60, away=60, answer=60, greeting=60)
+THREE = ("alice", "bob", "carol")
+Program = Callable[[Session], Awaitable[Any]]
+Links = Mapping[str, Link]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoints, "SHORTEST", 0.002)
+    monkeypatch.setattr(endpoints, "LONGEST", 0.01)
+    monkeypatch.setattr(endpoints, "FAREWELL", 0.2)
+
+
+def meet(programs: Mapping[str, Program], protocols: Mapping[str, Protocol]) -> dict[str, Any]:
+    parties = tuple(programs)
+    with_links = {}
+    for name, program in programs.items():
+        with_links[name] = in_session(program, name, parties, protocols[name])
+    return run(converse(with_links, purpose="test", timing=PATIENT))
+
+
+def everybody(program: Program, protocol: Protocol, parties: tuple[str, ...]) -> dict[str, Any]:
+    return meet(dict.fromkeys(parties, program), dict.fromkeys(parties, protocol))
+
+
+async def describe(session: Session) -> tuple[str, Any]:
+    return session.name.hex(), dict(session.brings)
+
+
+@pytest.mark.parametrize("parties", [THREE[:2], THREE])
+def test_a_session_has_one_name_at_all_parties_and_another_one_each_time(
+    parties: tuple[str, ...],
+) -> None:
+    protocols = {name: Protocol({"rounds": 3}, {"rows": len(name)}) for name in parties}
+    first = meet(dict.fromkeys(parties, describe), protocols)
+    second = meet(dict.fromkeys(parties, describe), protocols)
+    names = {name for name, _ in [*first.values(), *second.values()]}
+    assert len(names) == 2
+    brings = {name: {"rows": len(name)} for name in parties}
+    assert all(known == brings for _, known in first.values())
+
+
+def test_a_difference_ends_it_with_the_setting_that_differs() -> None:
+    words = {"rounds": Difference("the number of rounds", ("rounds",))}
+    protocols = {
+        "alice": Protocol({"rounds": 3, "model": "a"}, differences=words),
+        "bob": Protocol({"rounds": 4, "model": "b"}, differences=words),
+    }
+    with pytest.raises(ChannelError) as caught:
+        meet(dict.fromkeys(protocols, describe), protocols)
+    assert "differ in the number of rounds: " in str(caught.value)
+    assert caught.value.parameters == ("rounds",)
+
+
+def test_a_term_that_one_side_lacks_is_a_difference() -> None:
+    protocols = {"alice": Protocol({"rounds": 3}), "bob": Protocol({"rounds": 3, "noise": 1})}
+    with pytest.raises(ChannelError, match="differ in noise"):
+        meet(dict.fromkeys(protocols, describe), protocols)
+
+
+def test_what_a_peer_brings_is_heard_before_the_terms_are_compared_and_may_be_refused() -> None:
+    heard = []
+
+    def hear(peer: str, brings: Mapping[str, Any]) -> None:
+        heard.append((peer, brings["rows"]))
+
+    def refuse(peer: str, _: Mapping[str, Any]) -> None:
+        raise ChannelError(f"{peer} brings too many")
+
+    other = Protocol({"rounds": 4}, {"rows": 10**9})
+    with pytest.raises(ChannelError, match="differ in rounds"):
+        meet(
+            dict.fromkeys(("alice", "bob"), describe),
+            {"alice": Protocol({"rounds": 3}, {"rows": 1}, hear=hear), "bob": other},
+        )
+    assert heard == [("bob", 10**9)]
+    with pytest.raises(ChannelError, match="bob brings too many"):
+        meet(
+            dict.fromkeys(("alice", "bob"), describe),
+            {"alice": Protocol({"rounds": 4}, {"rows": 1}, accept=refuse), "bob": other},
+        )
+
+
+def test_messages_of_all_sizes_arrive_in_order() -> None:
+    sizes = [0, 1, 1000, 1 << 18, 3_000_000]
+
+    async def program(session: Session) -> list[Any]:
+        (peer,) = session.links
+
+        async def send() -> None:
+            for size in sizes:
+                await session.send(peer, "x", {"array": np.full(size, size % 251), "n": size})
+
+        async def receive() -> list[Any]:
+            return [await session.receive(peer, "x") for _ in sizes]
+
+        _, messages = await asyncio.gather(send(), receive())
+        return messages
+
+    for messages in everybody(program, Protocol({}), ("alice", "bob")).values():
+        for size, message in zip(sizes, messages, strict=True):
+            assert message["n"] == size
+            assert np.array_equal(message["array"], np.full(size, size % 251))
+
+
+def test_two_who_send_under_one_name_at_the_same_time_do_not_mix_their_pieces() -> None:
+    async def program(session: Session) -> list[Any]:
+        (peer,) = session.links
+        large = [{"x": np.full(500_000, number)} for number in range(4)]
+        sending = asyncio.gather(*(session.send(peer, "m", message) for message in large))
+        receiving = asyncio.gather(*(session.receive(peer, "m") for _ in large))
+        await sending
+        return list(await receiving)
+
+    for messages in everybody(program, Protocol({}), ("alice", "bob")).values():
+        assert sorted(int(message["x"].max()) for message in messages) == [0, 1, 2, 3]
+        assert all(np.ptp(message["x"]) == 0 for message in messages)
+
+
+def test_a_broadcast_reaches_all() -> None:
+    async def program(session: Session) -> dict[str, Any]:
+        heard = await session.broadcast("vote", {"x": np.arange(3), "who": session.me})
+        return {peer: message["who"] for peer, message in heard.items()}
+
+    results = everybody(program, Protocol({}), THREE)
+    assert results["alice"] == {"bob": "bob", "carol": "carol"}
+
+
+def test_who_tells_others_different_things_in_a_broadcast_is_found_out() -> None:
+    async def honest(session: Session) -> None:
+        await session.broadcast("vote", {"x": 1})
+
+    async def liar(session: Session) -> None:
+        await session.send("alice", "vote", {"x": 2})
+        await session.send("bob", "vote", {"x": 3})
+        await asyncio.get_running_loop().create_future()
+
+    protocols = dict.fromkeys(THREE, Protocol({}))
+    with pytest.raises(ChannelError, match="have heard different 'vote' from carol"):
+        meet({"alice": honest, "bob": honest, "carol": liar}, protocols)
+
+
+def test_who_states_different_things_to_others_is_found_out() -> None:
+    parties = THREE
+
+    async def liar(links: Links) -> None:
+        terms = {"parties": list(parties)}
+        for number, link in enumerate(links.values()):
+            statement = {"terms": terms, "brings": {"rows": number}, "nonce": "0" * 64}
+            await link.send(TERMS, json.dumps({**statement, "held": None}).encode())
+        await asyncio.get_running_loop().create_future()
+
+    programs: dict[str, Any] = {
+        name: in_session(describe, name, parties, Protocol({}, {"rows": 7})) for name in parties[:2]
+    }
+    with pytest.raises(ChannelError, match="have heard different 'terms' from carol"):
+        run(converse({**programs, "carol": liar}, purpose="test", timing=PATIENT))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"not json",
+        b"[]",
+        b"{}",
+        b'{"terms": {}, "brings": {}, "nonce": ""}',
+        b'{"terms": {}, "brings": [], "nonce": "' + b"0" * 64 + b'"}',
+        b'{"terms": {}, "brings": {}, "nonce": "' + b"0" * 64 + b'", "held": {"steps": [1]}}',
+        b'{"terms": {}, "brings": {}, "nonce": "' + b"0" * 64 + b'", "held": 7}',
+        b'{"terms": {}, "brings": {}, "nonce": "'
+        + b"0" * 64
+        + b'", "held": {"session": "00", "steps": [1, true]}}',
+        b" " * (1 << 19),
+        b"[" * 100_000,
+    ],
+)
+def test_a_statement_that_no_honest_party_makes_is_refused(raw: bytes) -> None:
+    async def liar(links: Links) -> None:
+        await links["alice"].send(TERMS, raw)
+        await asyncio.get_running_loop().create_future()
+
+    alice = in_session(describe, "alice", ("alice", "bob"), Protocol({}))
+    programs: dict[str, Any] = {"alice": alice, "bob": liar}
+    with pytest.raises(ChannelError, match=r"bob (sent terms|says that it has checkpoints)"):
+        run(converse(programs, purpose="test", timing=PATIENT))
+
+
+# programs that last
+
+STEPS = 12
+
+
+def walk(stop_at: Callable[[str, int], bool] = lambda *_: False) -> Program:
+    """Each party's number becomes the sum of all, modulo a prime, in every step."""
+
+    async def program(session: Session) -> tuple[int, str]:
+        start = np.array([sum(map(ord, session.me))])
+        numbers = start if session.state is None else session.state["numbers"]
+        while session.step < STEPS:
+            if stop_at(session.me, session.step):
+                await asyncio.get_running_loop().create_future()
+            await session.send_all("n", {"numbers": numbers})
+            others = await session.receive_all("n")
+            for message in others.values():
+                numbers = (numbers * 3 + message["numbers"]) % 1_000_003
+            await session.checkpoint({"numbers": numbers})
+        return int(numbers[0]), session.name.hex()
+
+    return program
+
+
+@dataclass
+class Party:
+    """A party with its folder, which may die and start again."""
+
+    name: str
+    parties: tuple[str, ...]
+    folder: Path
+    protocol: Protocol = field(default_factory=lambda: Protocol({"steps": STEPS}))
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.folder / self.name)
+
+    def steps(self) -> list[int]:
+        return sorted(self.checkpoints.read())
+
+    def texts(self) -> list[str]:
+        return [event.text for event in self.events if isinstance(event, Noted | Warned)]
+
+    def start(self, room: MeetingRoom, program: Program) -> asyncio.Task[Any]:
+        peers = [name for name in self.parties if name != self.name]
+        carrier = room.carrier(self.name)
+        self.endpoint = Endpoint(
+            self.name, peers, carrier, purpose="walk", timing=PATIENT, on_event=self.events.append
+        )
+        endpoint = self.endpoint
+        holding = hold(endpoint, program, self.parties, self.protocol, checkpoints=self.checkpoints)
+        return asyncio.create_task(holding)
+
+
+async def kill(party: Party, task: asyncio.Task[Any]) -> None:
+    """Its connections break without a word, as after kill -9."""
+    for link in party.endpoint.links.values():
+        link.detach("it died")
+    await stopped(task)
+
+
+def a_party(name: str, folder: Path, parties: tuple[str, ...] = THREE) -> Party:
+    return Party(name, parties, folder)
+
+
+def undisturbed(folder: Path, parties: tuple[str, ...] = THREE) -> dict[str, int]:
+    async def scene() -> dict[str, int]:
+        room = MeetingRoom()
+        running = [a_party(name, folder, parties).start(room, walk()) for name in parties]
+        results = await asyncio.gather(*running)
+        return {name: result for name, (result, _) in zip(parties, results, strict=True)}
+
+    return run(scene())
+
+
+@pytest.mark.parametrize("victim", THREE)
+@pytest.mark.parametrize("at", [0, 1, 2, 7, STEPS - 1])
+def test_all_go_on_from_the_last_common_checkpoint(victim: str, at: int, tmp_path: Path) -> None:
+    truth = undisturbed(tmp_path / "truth")
+
+    async def scene() -> None:
+        room = MeetingRoom()
+        parties = {name: a_party(name, tmp_path) for name in THREE}
+        stuck = asyncio.Event()
+
+        def stop_at(name: str, step: int) -> bool:
+            if name == victim and step == at:
+                stuck.set()
+                return True
+            return False
+
+        tasks = {name: party.start(room, walk(stop_at)) for name, party in parties.items()}
+        await stuck.wait()
+        await kill(parties[victim], tasks[victim])
+        tasks[victim] = parties[victim].start(room, walk())
+        results = await asyncio.gather(*tasks.values())
+        assert {n: r for n, (r, _) in zip(tasks, results, strict=True)} == truth
+        assert len({name for _, name in results}) == 1
+        went_on = [text for text in parties[victim].texts() if text.startswith("going on from")]
+        assert bool(went_on) == (at > 0)
+        assert not any(party.folder.joinpath(party.name).exists() for party in parties.values())
+
+    run(scene())
+
+
+def saved(folder: Path, step: int, **session: Any) -> Checkpoints:
+    checkpoints = Checkpoints(folder)
+    checkpoints.save(Checkpoint(step, {"name": "ab" * 32, **session}, {"x": np.arange(step)}))
+    return checkpoints
+
+
+def test_two_checkpoints_are_kept_and_nobody_else_can_read_them(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 4):
+        checkpoints = saved(tmp_path / "c", step)
+    assert sorted(checkpoints.read()) == [3, 4]
+    assert checkpoints.read()[4].state["x"].tolist() == [0, 1, 2, 3]
+    modes = {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "c").iterdir()}
+    assert modes == {0o600}
+    checkpoints.clear()
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_damaged_checkpoint_counts_as_absent(tmp_path: Path) -> None:
+    saved(tmp_path, 1)
+    checkpoints = saved(tmp_path, 2)
+    file = tmp_path / "checkpoint-2"
+    raw = bytearray(file.read_bytes())
+    raw[-3] ^= 1
+    file.write_bytes(raw)
+    assert sorted(checkpoints.read()) == [1]
+    file.write_bytes(raw[:10])
+    assert sorted(checkpoints.read()) == [1]
+
+
+def test_a_secret_is_refused_by_a_checkpoint(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1)
+    with pytest.raises(DataError, match="got state key of type bytes") as caught:
+        checkpoints.save(Checkpoint(2, {}, {"key": b"a secret"}))
+    assert "a secret" not in str(caught.value)
+    assert [file.name for file in tmp_path.iterdir()] == ["checkpoint-1"]
+
+
+def interrupted(folder: Path, victim: str, at: int) -> None:
+    """All are stopped when the victim has got so far."""
+
+    async def scene() -> None:
+        room = MeetingRoom()
+        parties = [a_party(name, folder) for name in THREE]
+        stuck = asyncio.Event()
+
+        def stop_at(name: str, step: int) -> bool:
+            if name == victim and step == at:
+                stuck.set()
+                return True
+            return False
+
+        tasks = [party.start(room, walk(stop_at)) for party in parties]
+        await stuck.wait()
+        for task in tasks:
+            await stopped(task)
+
+    run(scene())
+
+
+def resumed(folder: Path, protocol: Protocol | None = None) -> list[Any]:
+    async def scene() -> list[Any]:
+        room = MeetingRoom()
+        parties = [a_party(name, folder) for name in THREE]
+        for party in parties:
+            party.protocol = protocol or party.protocol
+        tasks = [party.start(room, walk()) for party in parties]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                await stopped(task)
+
+    return run(scene())
+
+
+def test_all_may_stop_and_go_on_later(tmp_path: Path) -> None:
+    truth = undisturbed(tmp_path / "truth")
+    interrupted(tmp_path, "bob", 5)
+    assert {n: r for n, (r, _) in zip(THREE, resumed(tmp_path), strict=True)} == truth
+
+
+def test_a_party_whose_checkpoints_are_gone_is_told_and_the_others_keep_theirs(
+    tmp_path: Path,
+) -> None:
+    interrupted(tmp_path, "bob", 5)
+    lost = a_party("bob", tmp_path).checkpoints
+    lost.clear()
+    with pytest.raises(ChannelError, match=r"no checkpoint that all have: .*bob has none"):
+        resumed(tmp_path)
+    assert a_party("alice", tmp_path).steps()
+
+
+def test_checkpoints_of_other_terms_are_refused_and_kept(tmp_path: Path) -> None:
+    interrupted(tmp_path, "bob", 5)
+    with pytest.raises(DataError, match="are of another session, with other terms or data"):
+        resumed(tmp_path, Protocol({"steps": STEPS, "more": 1}))
+    with pytest.raises(DataError, match="are of another session, with other terms or data"):
+        resumed(tmp_path, Protocol({"steps": STEPS}, {"rows": 1}))
+    assert a_party("alice", tmp_path).steps()
+
+
+def test_a_checkpoint_while_messages_are_under_way_is_refused(tmp_path: Path) -> None:
+    async def hasty(session: Session) -> None:
+        await session.send_all("n", {"x": 1})
+        await session.checkpoint({"x": 1})
+        await session.receive_all("n")
+        await session.checkpoint({"x": 2})
+
+    async def scene() -> None:
+        room = MeetingRoom()
+        parties = [a_party(name, tmp_path, THREE[:2]) for name in THREE[:2]]
+        tasks = [party.start(room, hasty) for party in parties]
+        with pytest.raises(ChannelError, match="messages were under way"):
+            await asyncio.gather(*tasks)
+        for task in tasks:
+            await stopped(task)
+
+    run(scene())
+
+
+def test_starts_between_checkpoints_are_counted_and_those_before_forgotten() -> None:
+    async def scene() -> None:
+        room = MeetingRoom()
+        endpoint = Endpoint("alice", ["bob"], room.carrier("alice"), purpose="x")
+        endpoint._restarts = 9
+        endpoint.note_progress()
+        assert endpoint._restarts == 0
+
+    run(scene())
