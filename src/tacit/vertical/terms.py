@@ -17,7 +17,7 @@ from tacit.vertical.groups.group import Group
 from tacit.vertical.identifiers import Spelling
 from tacit.vertical.tags import tag_length
 
-VERSION = 1  # of the protocol
+VERSION = 2  # of the protocol
 MOST = 1 << 32  # identifiers of a party
 MOST_PARTIES = 50  # a link carries messages of at most 64 names, one for every party and a few more
 LONGEST_TERMS = 1 << 16  # bytes
