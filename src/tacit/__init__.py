@@ -201,7 +201,11 @@ def psi(
     `others`: the parties to compare with, if not all of the consortium.
     `listen`, `connect`: "host:port" where this party waits, or where the other one does, if not as
     in the consortium's file.
-    `most`: how many identifiers another party may bring.
+    `most`: how many identifiers another party may bring; by default ten times as many as this
+    party, and 1,000 at least.
+    `log`: the file in which this party keeps a line for each session: with whom, about what, how
+    many identifiers each brought, and how it ended; by default `PARTY-sessions.jsonl`, beside the
+    consortium's file.
     `patience`: seconds to wait for a party that is not there.
     `threads`: by default one for each core.
     `on_event`: a function, or several, to be called with every event; by default, cautions become

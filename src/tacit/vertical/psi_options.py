@@ -37,6 +37,7 @@ class PsiOptions(TypedDict, total=False):
     listen: str | None
     connect: str | None
     most: int | None
+    log: str | Path | None
     patience: float
     threads: int | None
     on_event: Listeners | None
@@ -53,6 +54,7 @@ PSI_DEFAULTS: PsiOptions = {
     "listen": None,
     "connect": None,
     "most": None,
+    "log": None,
     "patience": 600.0,
     "threads": None,
     "on_event": None,

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from tacit.channel.frames import ChannelError
 from tacit.channel.link import Link
 from tacit.core.errors import StudyError, shown
+from tacit.core.events import Noted, OnEvent, ignore
 from tacit.vertical.groups.group import Group
 from tacit.vertical.identifiers import Spelling
 from tacit.vertical.tags import tag_length
@@ -21,6 +22,8 @@ VERSION = 2  # of the protocol
 MOST = 1 << 32  # identifiers of a party
 MOST_PARTIES = 50  # a link carries messages of at most 64 names, one for every party and a few more
 LONGEST_TERMS = 1 << 16  # bytes
+MOST_RATIO = 10  # times as many identifiers as one's own, unless one says otherwise
+SMALLEST_MOST = 1000
 NONCE = 32  # bytes; it is sent in hex
 
 
@@ -157,26 +160,43 @@ class Deal:
 
 @dataclass
 class Budget:
-    """How many identifiers each peer may bring, in all attempts of a run.
+    """How many identifiers each peer may bring, in all attempts of a run, and says what they bring.
 
     Whoever brings every identifier there could be learns all of the others' sets, be it at once or
     bit by bit.
     """
 
     most: int
-    brought: dict[str, int] = field(default_factory=dict)
+    brought: dict[str, int] = field(default_factory=dict)  # in earlier attempts too
+    on_event: OnEvent = ignore
+    sizes: dict[str, int] = field(default_factory=dict)  # in this attempt, agreed or not
 
-    def spend(self, me: str, peer: str, size: int) -> None:
+    def hear(self, peer: str, size: int) -> None:
+        """Notes what a peer brings, whether there will be an agreement or not."""
+        self.sizes[peer] = size
+        self.on_event(Noted(f"{peer} brings {size:,} identifiers"))
+
+    def spend(self, me: str, own_size: int, peer: str) -> None:
         """Counts what the peer brings, and refuses what is too much."""
+        size = self.sizes[peer]
         before = self.brought.get(peer, 0)
         self.brought[peer] = before + size
         if self.brought[peer] > self.most:
             earlier = f" after {before:,} in earlier attempts" if before else ""
             raise ChannelError(
-                f"{peer} brings {size:,} identifiers{earlier}, "
-                f"and {me} accepts at most {self.most:,}",
+                f"{peer} brings {size:,} identifiers{earlier}; {me} brings {own_size:,} "
+                f"and accepts at most {self.most:,}; if so many are right, {me} sets most higher",
                 parameters=("most",),
             )
+
+
+def usual_most(own_size: int) -> int:
+    """How many identifiers a peer may bring if nobody has said.
+
+    >>> usual_most(3), usual_most(50_000)
+    (1000, 500000)
+    """
+    return max(SMALLEST_MOST, MOST_RATIO * own_size)
 
 
 async def agree(
@@ -193,9 +213,11 @@ async def agree(
     statements = {me: statement}
     for peer, link in links.items():
         statements[peer] = _understood(peer, await link.receive("terms"))
+        if accept is not None:
+            accept.hear(peer, statements[peer]["size"])
         _check_equal(me, peer, statement, statements[peer])
         if accept is not None:
-            accept.spend(me, peer, statements[peer]["size"])
+            accept.spend(me, size, peer)
     return _deal(terms, statements)
 
 
