@@ -77,21 +77,6 @@ class SessionLog:
                 if isinstance(entry, dict):
                     yield entry
 
-    def brought_lately(self, party: str, purpose: str) -> dict[str, int]:
-        """What each peer has brought to recent sessions that were agreed and did not complete."""
-        earliest = datetime.now(UTC) - RECENT
-        brought: dict[str, int] = {}
-        for entry in self.entries():
-            try:
-                is_ours = (entry["party"], entry["purpose"]) == (party, purpose)
-                is_open = entry["session"] and entry["outcome"]["status"] != COMPLETED
-                if is_ours and is_open and datetime.fromisoformat(entry["begin"]) >= earliest:
-                    for peer in entry["peers"]:
-                        brought[peer] = brought.get(peer, 0) + int(entry["sizes"][peer])
-            except (KeyError, TypeError, ValueError):  # a line of somebody else's making
-                continue
-        return brought
-
     def _read(self, place: int, count: int) -> bytes:
         with self.path.open("rb") as file:
             file.seek(place)
@@ -134,6 +119,30 @@ class Audit:
     def __post_init__(self) -> None:
         self._entry: dict[str, Any] | None = None  # of the session that has not ended
         self._place = 0  # of its outcome
+
+    def brought_lately(self, size: int) -> dict[str, int]:
+        """What each peer has brought to earlier attempts at this run, by this process or another.
+
+        These are recent sessions on the same terms, to which this party brought as much, that were
+        agreed and did not complete.
+        """
+        brought: dict[str, int] = {}
+        for entry in self.log.entries():
+            try:
+                if self._is_earlier_attempt(entry, size):
+                    for peer in entry["peers"]:
+                        brought[peer] = brought.get(peer, 0) + int(entry["sizes"][peer])
+            except (KeyError, TypeError, ValueError):  # a line of somebody else's making
+                continue
+        return brought
+
+    def _is_earlier_attempt(self, entry: Mapping[str, Any], size: int) -> bool:
+        subject = (entry["party"], entry["purpose"], entry["terms"], entry["sizes"][self.party])
+        if subject != (self.party, self.purpose, self.terms, size) or not entry["session"]:
+            return False
+        if entry["outcome"]["status"] == COMPLETED:
+            return False
+        return datetime.fromisoformat(entry["begin"]) >= datetime.now(UTC) - RECENT
 
     def begin(self, sizes: Mapping[str, int], session: str | None) -> None:
         """Writes the line of a session; without a name, of one that was not agreed on."""

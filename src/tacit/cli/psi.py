@@ -98,7 +98,7 @@ def psi_command(
     size_only: SizeOnly = False,
     out: Out = None,
     column: As = None,
-    group: Group = "ristretto255",
+    group: Group = "x25519",
     unicode: Unicode = "nfc",
     case: Case = "fold",
     spaces: Spaces = "collapse",

@@ -142,8 +142,8 @@ def take_part(
     on_event = _listener(options)
     peers = [name for name in names if name != party]
     log = SessionLog(_log_path(party, options))
-    budget = _budget(party, len(identifiers), options["most"], log, on_event)
     audit = Audit(log, party, peers, PURPOSE, terms.stated())
+    budget = _budget(len(identifiers), options["most"], audit, on_event)
     with BatchThreads(thread_count) as threads, audit:
         endpoint = Endpoint(
             party, peers, carrier, purpose=PURPOSE, timing=timing, on_event=on_event
@@ -256,13 +256,11 @@ def _check_most(most: int | None) -> None:
         raise StudyError(f"most: expected 0 or more, got {most}", parameters=("most",))
 
 
-def _budget(
-    party: str, own_size: int, most: int | None, log: SessionLog, on_event: OnEvent
-) -> Budget:
+def _budget(own_size: int, most: int | None, audit: Audit, on_event: OnEvent) -> Budget:
     """What peers may bring; what they brought before this process started again is counted."""
     if most is None:
         most = usual_most(own_size)
-    return Budget(most, log.brought_lately(party, PURPOSE), on_event)
+    return Budget(most, audit.brought_lately(own_size), on_event)
 
 
 def _log_path(party: str, options: PsiOptions) -> Path:

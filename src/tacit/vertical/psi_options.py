@@ -47,7 +47,7 @@ PSI_DEFAULTS: PsiOptions = {
     "learns": "all",
     "size_only": False,
     "column": None,
-    "group": "ristretto255",
+    "group": "x25519",
     "spelling": None,
     "consortium": None,
     "others": (),

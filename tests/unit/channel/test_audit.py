@@ -183,26 +183,27 @@ def entry_of(**changes: Any) -> bytes:
         "peers": ["bob"],
         "purpose": "psi",
         "session": "5e55",
+        "terms": {"column": "nin"},
         "sizes": SIZES,
         "outcome": {"status": "not ended"},
     }
     return json.dumps(entry | changes).encode() + b"\n"
 
 
-def test_what_peers_brought_lately_is_counted_where_sessions_did_not_complete(
-    log: SessionLog,
-) -> None:
+def test_what_peers_brought_to_earlier_attempts_is_counted(log: SessionLog) -> None:
     old = datetime.now(UTC) - RECENT - timedelta(minutes=1)
     counted = [
         entry_of(),
         entry_of(outcome={"status": "failed"}),
-        entry_of(peers=["bob", "carol"], sizes={"bob": 1, "carol": 70}),
+        entry_of(peers=["bob", "carol"], sizes={"alice": 3, "bob": 1, "carol": 70}),
     ]
     others = [
         entry_of(outcome={"status": "completed"}),
         entry_of(session=None),
         entry_of(party="dora"),
         entry_of(purpose="sum"),
+        entry_of(terms={"column": "nif"}),
+        entry_of(sizes={"alice": 4, "bob": 5}),
         entry_of(begin=old.isoformat()),
     ]
     damaged = [
@@ -216,4 +217,4 @@ def test_what_peers_brought_lately_is_counted_where_sessions_did_not_complete(
         b"[" * 100_000 + b"\n",
     ]
     log.path.write_bytes(b"".join(counted + others + damaged))
-    assert log.brought_lately("alice", "psi") == {"bob": 11, "carol": 70}
+    assert audit_of(log).brought_lately(3) == {"bob": 11, "carol": 70}

@@ -7,7 +7,6 @@ import sys
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ import pandas as pd
 import pytest
 
 import tacit
-from tacit.channel.audit import SessionLog
+from tacit.channel.audit import Audit, SessionLog
 from tacit.channel.certificates import create_authority, issue
 from tacit.channel.consortium import Address, Consortium, default_member
 from tacit.cli.main import main
@@ -328,20 +327,16 @@ def test_a_party_that_brings_far_more_is_refused_and_the_error_says_what_to_set(
 def test_what_a_party_brought_before_this_process_started_again_is_counted(
     folder: Path, psi: Tacit, consortium: Path
 ) -> None:
-    with SessionLog(folder / "alice-sessions.jsonl").path.open("w") as file:
-        entry = {
-            "begin": datetime.now(UTC).isoformat(),
-            "party": "alice",
-            "peers": ["bob"],
-            "purpose": "psi",
-            "session": "5e55",
-            "sizes": {"alice": 3, "bob": 998},
-            "outcome": {"status": "not ended"},
-        }
-        file.write(json.dumps(entry) + "\n")
+    alice = ("--party", "alice", "--data", "a.csv", "--key", "nin", "--patience", "20")
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(bobs_side, consortium)
-        done = psi("--party", "alice", "--data", "a.csv", "--key", "nin", "--patience", "20")
+        assert psi(*alice, "-q").code == 0
+        terms = other.result().agreed
+        log = SessionLog(folder / "alice-sessions.jsonl")
+        audit = Audit(log, "alice", ["bob"], "psi", terms)
+        audit.begin({"alice": 3, "bob": 998}, "5e55")  # this process ended there
+        other = pool.submit(bobs_side, consortium)
+        done = psi(*alice)
         with pytest.raises(tacit.TacitError):
             other.result()
     assert "bob brings 3 identifiers after 998 in earlier attempts; alice brings 3" in done.err

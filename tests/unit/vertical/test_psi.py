@@ -31,8 +31,8 @@ from tacit.vertical import transfer
 from tacit.vertical.batch_threads import BatchThreads
 from tacit.vertical.commitment import commitment
 from tacit.vertical.groups.group import Group
-from tacit.vertical.groups.ristretto255 import Ristretto255
 from tacit.vertical.groups.thesis import P, Q, Thesis
+from tacit.vertical.groups.x25519 import X25519
 from tacit.vertical.identifiers import Spelling
 from tacit.vertical.party import Party, shuffled
 from tacit.vertical.psi import CommonRows, intersect
@@ -90,13 +90,13 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 def keys(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """All keys that are drawn."""
     drawn: list[bytes] = []
-    draw = Ristretto255.draw_key
+    draw = X25519.draw_key
 
-    def remember(self: Ristretto255) -> bytes:
+    def remember(self: X25519) -> bytes:
         drawn.append(draw(self))
         return drawn[-1]
 
-    monkeypatch.setattr(Ristretto255, "draw_key", remember)
+    monkeypatch.setattr(X25519, "draw_key", remember)
     return drawn
 
 
@@ -387,14 +387,14 @@ def test_elements_are_sent_in_a_random_order(
     people = [str(k) for k in range(60)]
     orders: list[list[int]] = []
     tags: list[bytes] = []
-    hashed = Ristretto255.encrypt_hashed
+    hashed = X25519.encrypt_hashed
 
-    def remember(self: Ristretto255, identifiers: Sequence[bytes], tag: bytes, key: bytes) -> bytes:
+    def remember(self: X25519, identifiers: Sequence[bytes], tag: bytes, key: bytes) -> bytes:
         orders.append([int(identifier) for identifier in identifiers])
         tags.append(tag)
         return hashed(self, identifiers, tag, key)
 
-    monkeypatch.setattr(Ristretto255, "encrypt_hashed", remember)
+    monkeypatch.setattr(X25519, "encrypt_hashed", remember)
     tacit.psi(dict.fromkeys(NAMES[:parties], people), "id", threads=1)
     assert all(sorted(order) == list(range(60)) for order in orders)
     assert len({tuple(order) for order in [*orders, range(60)]}) == parties + 1
@@ -444,13 +444,13 @@ def test_of_two_who_learn_rows_the_tags_come_back_in_the_order_of_the_elements(
     sent = b"".join(wire.of("set", "alice"))
     returned = b"".join(wire.of("tags", "bob"))
     length = len(returned) // 30
-    tags = [make_tags(Ristretto255().encrypt(sent, key), 32, seal, length) for key in keys]
+    tags = [make_tags(X25519().encrypt(sent, key), 32, seal, length) for key in keys]
     assert returned in tags
 
 
 def dealt(sets: Mapping[str, Sequence[str]], learns: str = "all", session: bytes = b"") -> Deal:
     learner = None if learns == "all" else learns
-    terms = Terms(tuple(sets), Ristretto255(), "id", Spelling(), learner=learner)
+    terms = Terms(tuple(sets), X25519(), "id", Spelling(), learner=learner)
     sizes = {name: len(identifiers) for name, identifiers in sets.items()}
     return Deal(terms, sizes, session)
 
@@ -557,7 +557,7 @@ def joined(elements: Sequence[bytes], *keys: bytes) -> bytes:
     """Elements under more keys."""
     raw = b"".join(elements)
     for key in keys:
-        raw = Ristretto255().encrypt(raw, key)
+        raw = X25519().encrypt(raw, key)
     return raw
 
 
@@ -623,7 +623,7 @@ def test_only_the_collector_holds_two_sets_under_the_same_keys(
             tags = make_tags(encrypted, 32, deal.seal, deal.tag_length)
             held[owner] = {*elements, *pieces(encrypted, 32), *pieces(tags, deal.tag_length)}
         identifiers = [text.encode() for text in sets[name]]
-        hashed = Ristretto255().hash(identifiers, deal.tag)
+        hashed = X25519().hash(identifiers, deal.tag)
         encrypted = deal.group.encrypt_hashed(identifiers, deal.tag, own_keys[name])
         held[name] = {*pieces(hashed, 32), *pieces(encrypted, 32)}
         if name == deal.collector:
@@ -653,7 +653,7 @@ def blinding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Whether sets are blinded; without, a party's own key is that for the sets of others."""
     if request.param != "blinded":
         one = (1).to_bytes(32, "big")
-        monkeypatch.setattr(Ristretto255, "blind", lambda _, key: (key, one))
+        monkeypatch.setattr(X25519, "blind", lambda _, key: (key, one))
     return request.param == "blinded"
 
 
@@ -721,7 +721,7 @@ def test_progress_is_that_of_all_parties_together() -> None:
 # what is not to be shown
 
 
-TERMS = Terms(("alice", "bob"), Ristretto255(), "id", Spelling())
+TERMS = Terms(("alice", "bob"), X25519(), "id", Spelling())
 
 
 def test_nothing_secret_shows_itself() -> None:
@@ -778,7 +778,7 @@ class DishonestSession:
 
     async def _converse(self) -> None:
         names = NAMES[: self.parties]
-        terms = Terms(names, Ristretto255(), "id", Spelling(), self.reveal, self.learns)
+        terms = Terms(names, X25519(), "id", Spelling(), self.reveal, self.learns)
         with BatchThreads(1) as threads:
             programs = {me: self._program(me, terms, threads) for me in names}
             await converse(programs, purpose="psi")
@@ -1036,7 +1036,7 @@ def test_a_commitment_holds_all_that_it_is_of() -> None:
 @pytest.mark.parametrize("lie", [lambda _: bytes(32), lambda raw: raw[1:], lambda _: b""])
 def test_of_several_what_is_no_factor_is_told(lie: Callable[[bytes], bytes]) -> None:
     errors = session("bob", changing("factor", lie), 3)
-    assert_told(errors, "bob sent something that is no factor: ristretto255: expected a factor")
+    assert_told(errors, "bob sent something that is no factor: x25519: expected a factor")
 
 
 @pytest.mark.parametrize(
@@ -1203,7 +1203,7 @@ def test_terms_that_are_missing_are_told(key: str) -> None:
     [
         (
             {"group": Group.build("modp2048")},
-            "differ in group: 'ristretto255' and 'modp2048'",
+            "differ in group: 'x25519' and 'modp2048'",
             ("group",),
         ),
         (
@@ -1251,13 +1251,13 @@ def test_parties_with_other_settings_part_before_anything_is_sent(
 def test_terms_need_parties_and_one_of_them_to_learn() -> None:
     for parties in ((), ("alice",)):
         with pytest.raises(StudyError, match="needs two parties or more, got"):
-            Terms(parties, Ristretto255(), "id", Spelling())
+            Terms(parties, X25519(), "id", Spelling())
     with pytest.raises(
         StudyError, match="'carol' cannot learn the result: the parties are alice, bob"
     ):
-        Terms(("alice", "bob"), Ristretto255(), "id", Spelling(), "rows", "carol")
+        Terms(("alice", "bob"), X25519(), "id", Spelling(), "rows", "carol")
     with pytest.raises(StudyError, match=f"at most {MOST_PARTIES} parties"):
-        Terms(tuple(map(str, range(MOST_PARTIES + 1))), Ristretto255(), "id", Spelling())
+        Terms(tuple(map(str, range(MOST_PARTIES + 1))), X25519(), "id", Spelling())
 
 
 def test_more_identifiers_than_can_be_counted_are_refused() -> None:
