@@ -12,7 +12,7 @@ medians are shown:
 Then comes one large run: time, bytes, memory.
 
 Usage: python benchmarks/psi.py [--size 100000] [--large 1000000] [--repeats 3]
-    [--group ristretto255]
+    [--group x25519]
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=100_000)
     parser.add_argument("--large", type=int, default=1_000_000, help="0 leaves the large run out")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--group", default="ristretto255")
+    parser.add_argument("--group", default="x25519")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
