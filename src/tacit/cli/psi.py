@@ -134,11 +134,10 @@ def psi_command(
     }
     if local:
         _check_local(data, network)
-        outcomes = _compare(files, out, settings, quiet=quiet)
     else:
         _check_networked(files)
         settings |= {**network, "patience": patience}
-        outcomes = _compare(data, out, settings, quiet=quiet)
+    outcomes = _compare(files if local else data, out, settings, quiet=quiet)
     if as_json:
         print_outcomes_json(outcomes)
     elif not quiet:
