@@ -56,6 +56,7 @@ class Process:
             "--data": str(self.folder / f"{self.name}.csv"),
             "--out": str(self.folder / f"{self.name}-common.csv"),
             "--consortium": str(consortia_folder() / "good"),
+            "--log": str(self.folder / f"{self.name}-sessions.jsonl"),
             "--threads": "1",
         }
         command = [sys.executable, *self.command]

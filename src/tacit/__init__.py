@@ -206,9 +206,15 @@ def psi(
     `others`: the parties to compare with, if not all of the consortium.
     `listen`, `connect`: "host:port" where this party waits, or where the other one does, if not as
     in the consortium's file.
+    `proxy`: the HTTP proxy through which this party connects, "http://host:port"; by default that
+    of the environment (`HTTPS_PROXY`, `NO_PROXY`), and "none" is none.
     `passphrase`: of this party's key, or a function that asks for it, such as `getpass.getpass`; by
     default it is in `TACIT_PASSPHRASE`, or asked for on the terminal, if the key has one.
-    `most`: how many identifiers another party may bring.
+    `most`: how many identifiers another party may bring; by default ten times as many as this
+    party, and 1,000 at least.
+    `log`: the file in which this party keeps a line for each session: with whom, about what, how
+    many identifiers each brought, and how it ended; by default `PARTY-sessions.jsonl`, beside the
+    consortium's file.
     `patience`: seconds to wait for a party that is not there.
     `threads`: by default one for each core.
     `on_event`: a function, or several, to be called with every event; by default, cautions become

@@ -55,7 +55,7 @@ async def pausing_spread(self: Party, *inputs: Any) -> bytes:
 
 async def pausing_receive(self: Link, name: str) -> bytes:
     received[name] += 1
-    if f"{name} {received[name]}" == MOMENT:
+    if f"{name.strip('()')} {received[name]}" == MOMENT:
         await pause_for_ever()
     return await receive(self, name)
 

@@ -7,6 +7,7 @@ moments too.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -16,6 +17,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from processes import Process, aligned, dialling, listening, tables
+
+from tacit.vertical.session_file import check_one_session
 
 ROWS = 2048  # 32 batches of 64 in each of the two sets
 BATCHES = 64  # that each party encrypts
@@ -99,6 +102,16 @@ def test_a_party_that_is_killed_and_started_again_gets_the_right_rows(
     lost = rf"lost the connection to {victim} \(.+\); waiting up to 60 s for it to come back"
     assert re.match(lost, notes)
     assert f"{victim} has started again; starting over with it" in notes
+    killed = [] if moment == "terms 1" else ["not ended"]  # before it had heard of the other
+    assert outcomes(tmp_path, victim) == [*killed, "completed"]
+    assert outcomes(tmp_path, the_other(victim)) == ["failed", "completed"]
+    check_one_session([tmp_path / f"{name}-common.csv" for name in ("alice", "bob")])
+
+
+def outcomes(folder: Path, party: str) -> list[str]:
+    """How the party's sessions ended, by its log."""
+    lines = (folder / f"{party}-sessions.jsonl").read_text().splitlines()
+    return [json.loads(line)["outcome"]["status"] for line in lines]
 
 
 @pytest.mark.parametrize("victim", ["alice", "bob"] if IS_SOAK else ["bob"])

@@ -81,6 +81,7 @@ class Recording:
     opened: dict[str, Opened]
     keylogs: dict[str, str]
     said: str
+    kept: dict[str, bytes]  # the files that say who was met, by name
     rows: pd.DataFrame  # alice's, of people known to both
 
 
@@ -107,7 +108,8 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     (capture,) = [capture for capture in tap.captures if capture.listener]
     keylogs = {name: (place / f"{name}.keys").read_text() for name in CANARIES}
     opened = open_capture(capture, keylogs["alice"])
-    return Recording(capture, opened, keylogs, said, pd.read_csv(place / "alice-common.csv"))
+    kept = {path.name: path.read_bytes() for path in place.glob("*session*")}
+    return Recording(capture, opened, keylogs, said, kept, pd.read_csv(place / "alice-common.csv"))
 
 
 def test_the_recording_is_of_a_run_that_worked(recording: Recording) -> None:
@@ -166,8 +168,11 @@ def test_what_left_each_party_is_what_the_protocol_sends_and_no_more(
     assert sizes["(done)"] == 0
     assert sizes[f"set {index}"] == 32 * ROWS  # a group element per identifier
     assert sizes["tags"] == 8 * ROWS  # 40 bits, and 17 for 300 x 300 pairs, in whole bytes
-    assert sizes.keys() == {"", "terms", f"set {index}", "tags", "(done)"}
-    assert sizes["terms"] < 600
+    assert sizes["commitment"] == sizes["nonce"] == 32
+    assert sizes.keys() == {
+        "", "(terms)", f"set {index}", "commitment", "nonce", "tags", "(done)",
+    }  # fmt: skip
+    assert sizes["(terms)"] < 700
     assert sizes[""] < 300  # the hello; counts and beats are in the headers
 
 
@@ -186,6 +191,13 @@ def test_no_canary_is_on_the_wire_or_in_what_was_encrypted(recording: Recording)
 def test_what_a_party_says_on_its_terminal_holds_no_canary(recording: Recording) -> None:
     for canaries in CANARIES.values():
         assert leaks({"the terminal": recording.said.encode()}, canaries) == []
+
+
+def test_what_a_party_keeps_of_a_session_holds_no_canary(recording: Recording) -> None:
+    files = {"-common.csv.session.json", "-sessions.jsonl"}
+    assert set(recording.kept) == {name + file for name in ("alice", "bob") for file in files}
+    for canaries in CANARIES.values():
+        assert leaks(recording.kept, canaries) == []
 
 
 # the search itself

@@ -116,11 +116,16 @@ class Consortium:
 
         Without a path, the one in `consortium.yaml` here or in `consortium/`.
         """
+        return cls.read(cls.locate(path))
+
+    @staticmethod
+    def locate(path: Path | None = None) -> Path:
+        """The file that `find` reads."""
         if path is not None:
-            return cls.read(path / FILE if path.is_dir() else path)
+            return path / FILE if path.is_dir() else path
         for usual_path in USUAL_PATHS:
             if usual_path.exists():
-                return cls.read(usual_path)
+                return usual_path
         paths = " nor ".join(map(str, USUAL_PATHS))
         raise DataError(
             f"there is neither {paths}; "

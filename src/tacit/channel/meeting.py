@@ -19,6 +19,7 @@ def meet(
     *,
     listen: Address | None = None,
     connect: Address | None = None,
+    proxy: str | None = None,
     passphrase: Passphrase = None,
     on_event: OnEvent = ignore,
 ) -> tuple[list[str], TlsCarrier]:
@@ -26,7 +27,7 @@ def meet(
 
     Of two parties, the later one in the file dials the earlier; if the earlier has no address, the
     other way round. `listen` is where this party waits instead; `connect`, between two, the address
-    that it dials. `passphrase` is that of this party's key.
+    that it dials; `proxy` is an HTTP proxy on the way. `passphrase` is that of this party's key.
     """
     member = consortium.member(me)
     names = _parties(consortium, me, others)
@@ -50,7 +51,7 @@ def meet(
     address = None
     if len(dialled) < len(peers):  # somebody dials us
         address = listen or member.address
-    carrier = TlsCarrier(credentials, listen=address, connect=dialled, pins=pins)
+    carrier = TlsCarrier(credentials, listen=address, connect=dialled, pins=pins, proxy=proxy)
     return names, carrier
 
 
@@ -67,6 +68,17 @@ def _parties(consortium: Consortium, me: str, others: Sequence[str]) -> list[str
     return [name for name in consortium.members if name in chosen]
 
 
+def _nowhere_to_meet(me: str, peer: str, parties: int) -> StudyError:
+    """Only two parties can name an address without the consortium's file."""
+    text = f"neither {me} nor {peer} has an address"
+    if parties > 2:
+        return StudyError(f"{text}; put one into the consortium's file: tacit cert issue")
+    return StudyError(
+        f"{text}; one of them has to listen at an address, and the other to connect to it",
+        parameters=("listen", "connect"),
+    )
+
+
 def _addresses_to_dial(consortium: Consortium, names: list[str], me: str) -> dict[str, Address]:
     """The addresses of those peers that it is for this side to dial."""
     addresses = {}
@@ -76,11 +88,7 @@ def _addresses_to_dial(consortium: Consortium, names: list[str], me: str) -> dic
             continue
         address = consortium.members[peer].address
         if address is None and our_address is None:
-            raise StudyError(
-                f"neither {me} nor {peer} has an address; "
-                "one of them has to listen at an address, and the other to connect to it",
-                parameters=("listen", "connect"),
-            )
+            raise _nowhere_to_meet(me, peer, len(names))
         is_later = names.index(me) > names.index(peer)
         if address is not None and (is_later or our_address is None):
             addresses[peer] = address

@@ -207,7 +207,8 @@ class TlsCarrier:
         except OSError as error:
             raise ChannelError(
                 f"cannot listen at {self.address}: {_reason(error)}; "
-                "is another process using it? if so, listen at another address",
+                "is another process using it? if so, listen at another address, "
+                "which the other parties have to be told",
                 parameters=("listen",),
             ) from None
         port = self.socket.getsockname()[1]

@@ -48,6 +48,13 @@ Listen = Annotated[
 Connect = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Where the other party waits.")
 ]
+Proxy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="The HTTP proxy to connect through; HTTPS_PROXY if left out, none for none.",
+    ),
+]
 Learns = Annotated[str, typer.Option(help="Who learns the result: all, or one party's name.")]
 SizeOnly = Annotated[bool, typer.Option("--size-only", help="Learn how many people, not who.")]
 Out = Annotated[
@@ -77,7 +84,17 @@ Case = Annotated[str, typer.Option(help="Capital letters: fold (ignore) or keep.
 Spaces = Annotated[str, typer.Option(help="Spaces: collapse, remove or keep.")]
 Most = Annotated[
     int | None,
-    typer.Option("--accept-at-most", min=0, help="Refuse a party with more identifiers."),
+    typer.Option(
+        "--accept-at-most",
+        min=0,
+        help="Refuse a party with more identifiers; ten times yours, or 1,000, if left out.",
+    ),
+]
+Log = Annotated[
+    Path | None,
+    typer.Option(
+        help="Your log of sessions; PARTY-sessions.jsonl beside the consortium's file if left out."
+    ),
 ]
 Patience = Annotated[
     float, typer.Option(min=1, help="Seconds to wait for a party that is not there.")
@@ -97,15 +114,17 @@ def psi_command(
     others: Others = None,
     listen: Listen = None,
     connect: Connect = None,
+    proxy: Proxy = None,
     learns: Learns = "all",
     size_only: SizeOnly = False,
     out: Out = None,
     column: As = None,
-    group: Group = "ristretto255",
+    group: Group = "x25519",
     unicode: Unicode = "nfc",
     case: Case = "fold",
     spaces: Spaces = "collapse",
     most: Most = None,
+    log: Log = None,
     patience: Patience = 600.0,
     threads: Threads = None,
     as_json: Json = False,
@@ -131,15 +150,16 @@ def psi_command(
         "others": others or (),
         "listen": listen,
         "connect": connect,
+        "proxy": proxy,
         "most": most,
+        "log": log,
     }
     if local:
         _check_local(data, network)
-        outcomes = _compare(files, out, settings, quiet=quiet)
     else:
         _check_networked(files)
         settings |= {**network, "patience": patience}
-        outcomes = _compare(data, out, settings, quiet=quiet)
+    outcomes = _compare(files if local else data, out, settings, quiet=quiet)
     if as_json:
         print_outcomes_json(outcomes)
     elif not quiet:
@@ -203,7 +223,7 @@ def _asking(steps: Steps) -> Callable[[str], str]:
 
 def _take_part(data: Path | None, out: Path | None, settings: dict[str, Any]) -> list[Outcome]:
     """This party's side; its file of rows appears once all parties have theirs."""
-    from tacit.core.files import Staged
+    from tacit.cli.psi_files import RowFiles, check_rows_file
     from tacit.data.readers import read_table
     from tacit.vertical.intersection import take_part
 
@@ -211,29 +231,16 @@ def _take_part(data: Path | None, out: Path | None, settings: dict[str, Any]) ->
         text = "name your party and your table, --party alice --data a.csv"
         raise StudyError(f"{text}, or try it out with --local")
     out = out or Path(f"{settings['party']}-common.csv")
-    _check_out(out, data)
+    check_rows_file(out, data)
     table = read_table(data.expanduser(), as_text=True)
-    written = False
-
-    with Staged(out) as file:
-
-        def conclude(result: Intersection) -> None:
-            nonlocal written
-            if result.rows is not None:
-                rows = result.of(table)
-                file.write(lambda stream: _write(rows, stream, out.suffix))
-                written = True
-
-        def publish() -> None:
-            if written:
-                file.publish()
-
-        result = take_part(table, conclude=conclude, publish=publish, **settings)
+    with RowFiles(out, table) as files:
+        result = take_part(table, conclude=files.conclude, publish=files.publish, **settings)
     return [Outcome(result, out if result.rows is not None else None)]
 
 
 def _try_out(files: list[Path] | None, out: Path | None, settings: dict[str, Any]) -> list[Outcome]:
     """All parties, each named after its file."""
+    from tacit.cli.psi_files import check_rows_file
     from tacit.data.readers import read_table
     from tacit.vertical.intersection import compare_tables
 
@@ -247,7 +254,7 @@ def _try_out(files: list[Path] | None, out: Path | None, settings: dict[str, Any
     targets = {name: folder / f"{name}-tryout.csv" for name in parties}
     for file in files:
         for target in targets.values():
-            _check_out(target, file)
+            check_rows_file(target, file)
     results = compare_tables(tables, **settings)
     return [_write_rows(results[name], tables[name], targets[name]) for name in parties]
 
@@ -262,27 +269,9 @@ def _named(files: list[Path]) -> dict[str, Path]:
 
 def _write_rows(result: Intersection, table: Any, target: Path) -> Outcome:
     """Writes the rows that a party has learnt, if it has learnt any."""
-    from tacit.core.files import replacing
+    from tacit.cli.psi_files import write_rows
 
     if result.rows is None:
         return Outcome(result, None)
-    with replacing(target, "wb") as stream:
-        _write(result.of(table), stream, target.suffix)
+    write_rows(result.of(table), target)
     return Outcome(result, target)
-
-
-def _check_out(out: Path, data: Path) -> None:
-    """Refuses a file for the rows that cannot be written, or that is the table itself."""
-    if out.suffix not in (".csv", ".parquet"):
-        raise StudyError(f"{out}: expected a name that ends in .csv or .parquet")
-    if out.is_dir():
-        raise StudyError(f"{out} is a folder; name a file")
-    if out.resolve() == data.expanduser().resolve():
-        raise StudyError(f"{out} is the table itself; name another file with --out")
-
-
-def _write(rows: Any, stream: Any, suffix: str) -> None:
-    if suffix == ".parquet":
-        rows.to_parquet(stream, index=False)
-    else:
-        rows.to_csv(stream, index=False)

@@ -36,6 +36,7 @@ def _as_dict(outcome: Outcome) -> dict[str, Any]:
     values = {key: getattr(result, key) for key in KEYS}
     values["sizes"] = dict(result.sizes)
     values["file"] = None if file is None else str(file)
+    values["log"] = None if result.log is None else str(result.log)
     return values
 
 

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.channel.audit import Audit, SessionLog, log_path
 from tacit.channel.consortium import Address, Consortium
 from tacit.channel.endpoint import Endpoint
 from tacit.channel.event_loop import complete
 from tacit.channel.link import Link
 from tacit.channel.loopback import converse
 from tacit.channel.meeting import meet
+from tacit.channel.tasks import to_the_end
 from tacit.channel.timing import Timing
 from tacit.channel.tls import TlsCarrier
 from tacit.core.errors import DataError, StudyError
@@ -34,7 +36,7 @@ from tacit.vertical.party import Party
 from tacit.vertical.psi import intersect
 from tacit.vertical.psi_options import PSI_DEFAULTS, PsiOptions
 from tacit.vertical.psi_question import PsiQuestion
-from tacit.vertical.terms import Budget, Terms, agree
+from tacit.vertical.terms import Budget, Deal, Terms, agree, usual_most
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,9 +66,18 @@ class Intersection:
     missing: int  # rows without an identifier
     repeated: int  # rows whose identifier an earlier row has
     session: str  # the same on all sides
+    agreed: Mapping[str, Any] = field(repr=False)  # the terms, the same on all sides
     sent: int  # bytes, headers included
     received: int
     seconds: float
+    log: Path | None = None  # has a line for this session
+
+    @property
+    def learnt(self) -> str:
+        """What the party has learnt: "rows", "size" or "nothing"."""
+        if self.size is None:
+            return "nothing"
+        return "size" if self.rows is None else "rows"
 
     def of(self, table: TableOrColumn) -> TableOrColumn:
         """The table's rows of the people known to all parties, in the order that all share."""
@@ -90,7 +101,16 @@ def compare_tables(
     """Compares the tables of several parties, `{name: table, ...}`, in this process."""
     question = PsiQuestion.read(key, options)
     thread_count = _thread_count(options["threads"])
-    of_one_party = ("consortium", "others", "listen", "connect", "passphrase", "most")
+    of_one_party = (
+        "consortium",
+        "others",
+        "listen",
+        "connect",
+        "proxy",
+        "passphrase",
+        "most",
+        "log",
+    )
     if any(options[name] for name in of_one_party):  # type: ignore[literal-required]
         raise StudyError(UNNAMED, parameters=("party",))
     if not isinstance(tables, Mapping) or not all(isinstance(name, str) for name in tables):
@@ -122,7 +142,7 @@ def take_part(
     """
     question = PsiQuestion.read(key, options)
     thread_count = _thread_count(options["threads"])
-    budget = _budget(options["most"])
+    _check_most(options["most"])
     timing = Timing(away=_patience(options["patience"]))
     _check_networked(question.group)
     on_event = _listener(options)
@@ -130,12 +150,17 @@ def take_part(
     terms = question.terms(names)
     identifiers = _identifiers(party, data, question)
     peers = [name for name in names if name != party]
-    with BatchThreads(thread_count) as threads:
+    log = SessionLog(_log_path(party, options))
+    audit = Audit(log, party, peers, PURPOSE, terms.stated())
+    budget = _budget(len(identifiers), options["most"], audit, on_event)
+    with BatchThreads(thread_count) as threads, audit:
         endpoint = Endpoint(
             party, peers, carrier, purpose=PURPOSE, timing=timing, on_event=on_event
         )
-        comparison = Comparison(party, identifiers, terms, threads, on_event, budget)
-        return complete(endpoint.run(comparison.run, conclude, publish))
+        comparison = Comparison(party, identifiers, terms, threads, on_event, budget, audit)
+        result = complete(endpoint.run(comparison.run, conclude, publish))
+        audit.complete(learnt=result.learnt, common=result.size)
+    return result
 
 
 @dataclass(frozen=True)
@@ -148,10 +173,11 @@ class Comparison:
     threads: BatchThreads
     on_event: OnEvent
     budget: Budget | None = None
+    audit: Audit | None = None
 
     async def run(self, links: Mapping[str, Link]) -> Intersection:
         values = self.identifiers.values
-        deal = await agree(links, self.me, self.terms, len(values), self.budget)
+        deal = await self._agree(links)
         start = time.perf_counter()  # waiting for the others to appear is not work
         party = await asyncio.to_thread(Party, self.me, values, deal, self.threads, self.on_event)
         common_rows = await intersect(party, links)
@@ -170,7 +196,25 @@ class Comparison:
             sent=sum(link.sent for link in links.values()),
             received=sum(link.received for link in links.values()),
             seconds=time.perf_counter() - start,
+            agreed=self.terms.stated(),
+            log=self.audit.log.path if self.audit is not None else None,
         )
+
+    async def _agree(self, links: Mapping[str, Link]) -> Deal:
+        """The deal; the log has a line for it, and for a failure once a peer has said its size."""
+        size = len(self.identifiers)
+        if self.budget is None or self.audit is None:
+            return await agree(links, self.me, self.terms, size)
+        self.budget.sizes.clear()
+        session = None
+        try:
+            deal = await agree(links, self.me, self.terms, size, self.budget)
+            session = deal.session.hex()
+        finally:
+            if self.budget.sizes:
+                sizes = {self.me: size, **self.budget.sizes}
+                await to_the_end(asyncio.to_thread(self.audit.begin, sizes, session))
+        return deal
 
 
 def _identifiers(name: str, data: PartyData, question: PsiQuestion) -> Identifiers:
@@ -216,12 +260,27 @@ def _thread_count(threads: int | None) -> int:
     return count
 
 
-def _budget(most: int | None) -> Budget | None:
-    if most is None:
-        return None
-    if conform(most, int, "most") < 0:
+def _check_most(most: int | None) -> None:
+    if most is not None and conform(most, int, "most") < 0:
         raise StudyError(f"most: expected 0 or more, got {most}", parameters=("most",))
-    return Budget(most)
+
+
+def _budget(own_size: int, most: int | None, audit: Audit, on_event: OnEvent) -> Budget:
+    """What peers may bring; what they brought before this process started again is counted."""
+    if most is None:
+        most = usual_most(own_size)
+    return Budget(most, audit.brought_lately(own_size), on_event)
+
+
+def _log_path(party: str, options: PsiOptions) -> Path:
+    """The file that this party names, or one beside the consortium's file."""
+    if options["log"] is not None:
+        return Path(options["log"])
+    consortium = options["consortium"]
+    if isinstance(consortium, Consortium):
+        return log_path(consortium.ca.parent, party)
+    file = Consortium.locate(Path(consortium).expanduser() if consortium else None)
+    return log_path(file.parent, party)
 
 
 def _patience(patience: float) -> float:
@@ -257,6 +316,7 @@ def _meet(party: str, options: PsiOptions, on_event: OnEvent) -> tuple[list[str]
         peers,
         listen=listen,
         connect=connect,
+        proxy=options["proxy"],
         passphrase=options["passphrase"],
         on_event=on_event,
     )

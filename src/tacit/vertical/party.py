@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,11 @@ SORT_KEY = 16  # bytes by which an element is put into a random order
 
 
 class Party:
-    """One party in one session. Its key is drawn anew each time and never leaves."""
+    """One party in one session. Its keys are drawn anew each time and never leave.
+
+    Of three parties or more, each but the collector encrypts its own set with a key of its own, and
+    tells the collector the factor by which its usual key takes that one's place.
+    """
 
     def __init__(
         self,
@@ -40,6 +45,10 @@ class Party:
         self.on_event = on_event
         self.group: Group = deal.group
         self.key = self.group.draw_key()
+        self.own_key = self.key  # for its own set
+        self.factor: bytes | None = None  # for the collector alone
+        if len(deal.sizes) > 2 and me != deal.collector:
+            self.own_key, self.factor = self.group.blind(self.key)
         self.order = shuffled(len(values))  # in which its elements are sent
         self.done = 0  # elements encrypted
         self.total = sum(deal.sizes.values())
@@ -50,14 +59,16 @@ class Party:
             identifiers = [self.values[position] for position in self.order[batch]]
             yield await self._spread(identifiers, 1, self._encrypt_hashed)
 
-    async def received(self, link: Link, owner: str, *, last: bool) -> AsyncIterator[bytes]:
-        """A set as it comes over a link, encrypted with our key too.
+    async def received(
+        self, link: Link, owner: str, key: bytes, *, last: bool
+    ) -> AsyncIterator[bytes]:
+        """A set as it comes over a link, encrypted with the key too.
 
         If ours is the last key, the tags of that.
         """
         size = self.group.size
         name = set_message(self.deal, owner)
-        work = self._tag if last else self._encrypt
+        work = partial(self._tag if last else self._encrypt, key)
         for batch in batches(self.deal.sizes[owner]):
             raw = await receive_batch(link, name, batch, size)
             try:
@@ -68,13 +79,13 @@ class Party:
                 ) from None
 
     def _encrypt_hashed(self, identifiers: Sequence[bytes]) -> bytes:
-        return self.group.encrypt_hashed(identifiers, self.deal.tag, self.key)
+        return self.group.encrypt_hashed(identifiers, self.deal.tag, self.own_key)
 
-    def _encrypt(self, elements: bytes) -> bytes:
-        return self.group.encrypt(elements, self.key)
+    def _encrypt(self, key: bytes, elements: bytes) -> bytes:
+        return self.group.encrypt(elements, key)
 
-    def _tag(self, elements: bytes) -> bytes:
-        encrypted = self._encrypt(elements)
+    def _tag(self, key: bytes, elements: bytes) -> bytes:
+        encrypted = self._encrypt(key, elements)
         return make_tags(encrypted, self.group.size, self.deal.seal, self.deal.tag_length)
 
     async def _spread(self, items: Any, size: int, work: Callable[[Any], bytes]) -> bytes:

@@ -8,20 +8,29 @@ cannot.
 Two parties exchange their encrypted sets, each in a random order, and each encrypts the other's.
 The tags of these double encryptions go back in the order in which the elements came, so that the
 receiver knows its rows. Where only the size may be learnt they go back sorted, so that it does
-not. Departures from the paper: a prime-order group in place of quadratic residues, tags in place
-of pairs <y, f(y)>, and the symmetric form is one protocol, not two runs.
+not. Where both learn, each commits to its tags before it sees the other's, since tags that are sent
+back as they came would make everybody look known to both. Departures from the paper: a prime-order
+group in place of quadratic residues, tags in place of pairs <y, f(y)>, commitments, and the
+symmetric form is one protocol, not two runs.
 
 More parties pass their sets around a ring, and each adds its key. One of them, the collector, is
 the last to encrypt every set but its own; so no other party can compare two sets. It finds what is
 in all sets and tells each owner the positions in the owner's set. The collector's own set is
 encrypted last by the party before it, the judge, which sends the collector the tags sorted, and
-later tells it the positions.
+later tells it the positions. Each owner but the collector encrypts its own set with a fresh key in
+place of that for the others' sets, and tells the collector the factor between the two, which the
+collector applies together with its own key. So no parties can compare the sets of others, however
+many conspire, unless the collector is among them.
+
+In the ring there is nothing to return: tags go from the judge to the collector alone, and before
+the judge has heard any. Sets that are passed on as one's own lack a key of the collector or of
+their owner, or have it twice, and so match nothing. The collector could say anything, but it could
+as well if it had committed to it: the others take its word for what is in all sets.
 
 What else is learnt: all know the sizes of the sets. Of three or more parties, the collector can
 also count what any of the sets have in common, and the judge hears how many are in all sets, if the
-collector is to know its rows. Of four or more, two that share their keys can compare some of the
-sets that passed through both, never the collector's. Parties are expected to follow the protocol.
-Some that do not are noticed; none is prevented from asking for people that it does not have.
+collector is to know its rows. Parties are expected to follow the protocol. Some that do not are
+noticed; none is prevented from asking for people that it does not have.
 """
 
 from __future__ import annotations
@@ -36,6 +45,8 @@ from numpy.typing import NDArray
 from tacit.channel.frames import ChannelError
 from tacit.channel.link import Link
 from tacit.channel.tasks import together
+from tacit.core.errors import DataError
+from tacit.vertical.commitment import exchange
 from tacit.vertical.party import Party, set_message
 from tacit.vertical.tags import Tags, as_tags, distinct, shared_positions, sorted_tags
 from tacit.vertical.transfer import (
@@ -73,10 +84,26 @@ async def intersect(party: Party, links: Mapping[str, Link]) -> CommonRows:
 
 async def pair(party: Party, link: Link) -> CommonRows:
     """Two parties."""
-    _, their_tags, our_tags = await together(
-        send_set(party, link), answer(party, link), hear_tags(party, link)
-    )
-    if our_tags is None:
+    _, result = await together(send_set(party, link), learn(party, link))
+    common_rows: CommonRows = result
+    return common_rows
+
+
+async def learn(party: Party, link: Link) -> CommonRows:
+    """Tags the peer's set, and exchanges tags as far as the parties may learn from them.
+
+    Where one party alone gets tags, it has none that it could return, and so no one commits.
+    """
+    deal = party.deal
+    their_tags = await tag_set(party, link)
+    if deal.terms.learner is None:
+        returned = await in_returned_order(party, their_tags)
+        our_tags = await exchange(link, party.me, deal, returned)
+    elif deal.learns(party.me):
+        raw = await receive_batches(link, "tags", deal.sizes[party.me], deal.tag_length)
+        our_tags = as_tags(raw, deal.tag_length)
+    else:
+        await send_tags(link, "tags", await in_returned_order(party, their_tags))
         return CommonRows()
     return await asyncio.to_thread(compare, party, our_tags, their_tags, link.peer)
 
@@ -87,33 +114,23 @@ async def send_set(party: Party, link: Link) -> None:
         await link.send(name, batch)
 
 
-async def answer(party: Party, link: Link) -> Tags:
-    """Tags the peer's set and returns the tags to the peer, if it may learn from them."""
+async def tag_set(party: Party, link: Link) -> Tags:
+    """The tags of the peer's set, in the order in which its elements came."""
     deal = party.deal
     peer = link.peer
-    may_learn_rows = deal.learns(peer) and deal.reveal == "rows"
-    may_learn_size = deal.learns(peer) and deal.reveal == "size"
-    batches_of_tags = []
-    async for batch in party.received(link, peer, last=True):
-        batches_of_tags.append(batch)
-        if may_learn_rows:
-            await link.send("tags", batch)
+    batches_of_tags = [batch async for batch in party.received(link, peer, party.key, last=True)]
     tags = as_tags(batches_of_tags, deal.tag_length)
     # Among sorted tags, one that comes twice or thrice would tell which element it is of.
     if not await asyncio.to_thread(distinct, tags):
         raise ChannelError(f"{peer} sent an element twice; a set holds each element once")
-    if may_learn_size:  # the order in which the elements came would tell which
-        await send_tags(link, "tags", await asyncio.to_thread(sorted_tags, tags))
     return tags
 
 
-async def hear_tags(party: Party, link: Link) -> Tags | None:
-    """The tags of our own set, if we may learn from them."""
-    deal = party.deal
-    if not deal.learns(party.me):
-        return None
-    raw = await receive_batches(link, "tags", deal.sizes[party.me], deal.tag_length)
-    return as_tags(raw, deal.tag_length)
+async def in_returned_order(party: Party, tags: Tags) -> Tags:
+    """Sorted if the size alone may be learnt: the order of the elements would tell which rows."""
+    if party.deal.reveal == "rows":
+        return tags
+    return await asyncio.to_thread(sorted_tags, tags)
 
 
 def compare(party: Party, our_tags: Tags, their_tags: Tags, peer: str) -> CommonRows:
@@ -167,9 +184,12 @@ async def pass_set_on(party: Party, links: Mapping[str, Link], owner: str) -> li
     at = route.index(party.me)
     last = at == len(route) - 1
     if at == 0:
+        if party.factor is not None:
+            await links[party.deal.collector].send("factor", party.factor)
         source = party.encrypted()
     else:
-        source = party.received(links[route[at - 1]], owner, last=last)
+        key = await key_for(party, links, owner)
+        source = party.received(links[route[at - 1]], owner, key, last=last)
     name = set_message(party.deal, owner)
     batches_of_tags = []
     async for batch in source:
@@ -178,6 +198,17 @@ async def pass_set_on(party: Party, links: Mapping[str, Link], owner: str) -> li
         else:
             await links[route[at + 1]].send(name, batch)
     return batches_of_tags
+
+
+async def key_for(party: Party, links: Mapping[str, Link], owner: str) -> bytes:
+    """Our key for an owner's set: the collector's takes the owner's factor in."""
+    if party.me != party.deal.collector:
+        return party.key
+    factor = await links[owner].receive("factor")
+    try:
+        return party.group.unblind(party.key, factor)
+    except DataError as error:
+        raise ChannelError(f"{owner} sent something that is no factor: {error}") from None
 
 
 async def collect(party: Party, links: Mapping[str, Link], tags: Mapping[str, Tags]) -> CommonRows:

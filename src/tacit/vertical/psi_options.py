@@ -37,8 +37,10 @@ class PsiOptions(TypedDict, total=False):
     others: Sequence[str]
     listen: str | None
     connect: str | None
+    proxy: str | None
     passphrase: Passphrase
     most: int | None
+    log: str | Path | None
     patience: float
     threads: int | None
     on_event: Listeners | None
@@ -48,14 +50,16 @@ PSI_DEFAULTS: PsiOptions = {
     "learns": "all",
     "size_only": False,
     "column": None,
-    "group": "ristretto255",
+    "group": "x25519",
     "spelling": None,
     "consortium": None,
     "others": (),
     "listen": None,
     "connect": None,
+    "proxy": None,
     "passphrase": None,
     "most": None,
+    "log": None,
     "patience": 600.0,
     "threads": None,
     "on_event": None,

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import json
-import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from tacit.channel.frames import ChannelError
 from tacit.channel.link import Link
-from tacit.core.errors import StudyError, shown
+from tacit.channel.opening import open_session
+from tacit.channel.statements import Difference, Protocol
+from tacit.core.errors import StudyError
+from tacit.core.events import Noted, OnEvent, ignore
 from tacit.vertical.groups.group import Group
 from tacit.vertical.identifiers import Spelling
 from tacit.vertical.tags import tag_length
 
-VERSION = 1  # of the protocol
+VERSION = 2  # of the protocol
 MOST = 1 << 32  # identifiers of a party
 MOST_PARTIES = 50  # a link carries messages of at most 64 names, one for every party and a few more
-LONGEST_TERMS = 1 << 16  # bytes
-NONCE = 32  # bytes; it is sent in hex
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How a difference in one of the terms is told; `parameters` are those that set the term."""
-
-    words: str
-    parameters: tuple[str, ...] = ()
+MOST_RATIO = 10  # times as many identifiers as one's own, unless one says otherwise
+SMALLEST_MOST = 1000
 
 
 DIFFERENCES = {
@@ -157,26 +149,43 @@ class Deal:
 
 @dataclass
 class Budget:
-    """How many identifiers each peer may bring, in all attempts of a run.
+    """How many identifiers each peer may bring, in all attempts of a run, and says what they bring.
 
     Whoever brings every identifier there could be learns all of the others' sets, be it at once or
     bit by bit.
     """
 
     most: int
-    brought: dict[str, int] = field(default_factory=dict)
+    brought: dict[str, int] = field(default_factory=dict)  # in earlier attempts too
+    on_event: OnEvent = ignore
+    sizes: dict[str, int] = field(default_factory=dict)  # in this attempt, agreed or not
 
-    def spend(self, me: str, peer: str, size: int) -> None:
+    def hear(self, peer: str, size: int) -> None:
+        """Notes what a peer brings, whether there will be an agreement or not."""
+        self.sizes[peer] = size
+        self.on_event(Noted(f"{peer} brings {size:,} identifiers"))
+
+    def spend(self, me: str, own_size: int, peer: str) -> None:
         """Counts what the peer brings, and refuses what is too much."""
+        size = self.sizes[peer]
         before = self.brought.get(peer, 0)
         self.brought[peer] = before + size
         if self.brought[peer] > self.most:
             earlier = f" after {before:,} in earlier attempts" if before else ""
             raise ChannelError(
-                f"{peer} brings {size:,} identifiers{earlier}, "
-                f"and {me} accepts at most {self.most:,}",
+                f"{peer} brings {size:,} identifiers{earlier}; {me} brings {own_size:,} "
+                f"and accepts at most {self.most:,}; if so many are right, {me} sets most higher",
                 parameters=("most",),
             )
+
+
+def usual_most(own_size: int) -> int:
+    """How many identifiers a peer may bring if nobody has said.
+
+    >>> usual_most(3), usual_most(50_000)
+    (1000, 500000)
+    """
+    return max(SMALLEST_MOST, MOST_RATIO * own_size)
 
 
 async def agree(
@@ -187,54 +196,19 @@ async def agree(
         raise StudyError(
             f"{size} identifiers are too many; at most {MOST - 1} can be compared at once"
         )
-    statement = {**terms.stated(), "size": size, "nonce": secrets.token_hex(NONCE)}
-    raw = json.dumps(statement).encode()
-    await asyncio.gather(*(link.send("terms", raw) for link in links.values()))
-    statements = {me: statement}
-    for peer, link in links.items():
-        statements[peer] = _understood(peer, await link.receive("terms"))
-        _check_equal(me, peer, statement, statements[peer])
+
+    def hear(peer: str, brings: Mapping[str, Any]) -> None:
+        peer_size = brings.get("size")
+        if type(peer_size) is not int or not 0 <= peer_size < MOST:  # True is an int, and no size
+            raise ChannelError(f"{peer} sent terms that this version does not understand")
         if accept is not None:
-            accept.spend(me, peer, statements[peer]["size"])
-    return _deal(terms, statements)
+            accept.hear(peer, peer_size)
 
+    def check(peer: str, _: Mapping[str, Any]) -> None:
+        if accept is not None:
+            accept.spend(me, size, peer)
 
-def _deal(terms: Terms, statements: Mapping[str, Mapping[str, Any]]) -> Deal:
-    """The deal; its session is named by the terms and by all sizes and nonces."""
-    sizes = {name: int(statements[name]["size"]) for name in terms.parties}
-    nonces = [statements[name]["nonce"] for name in terms.parties]
-    agreement = json.dumps([terms.stated(), sizes, nonces], sort_keys=True)
-    session = hashlib.sha256(agreement.encode()).digest()
-    return Deal(terms, sizes, session)
-
-
-def _check_equal(
-    me: str, peer: str, our_statement: Mapping[str, Any], their_statement: Mapping[str, Any]
-) -> None:
-    for key, difference in DIFFERENCES.items():
-        ours = our_statement[key]
-        theirs = their_statement.get(key)
-        if ours != theirs:
-            raise ChannelError(
-                f"{me} and {peer} differ in {difference.words}: {shown(ours)} and {shown(theirs)}",
-                parameters=difference.parameters,
-            )
-
-
-def _understood(peer: str, raw: bytes) -> dict[str, Any]:
-    """A peer's statement, with a size and a nonce that can be; its terms are not checked yet."""
-    try:
-        statement = json.loads(raw) if len(raw) <= LONGEST_TERMS else None
-    except (ValueError, RecursionError):
-        statement = None
-    if not isinstance(statement, dict) or not _is_possible(statement):
-        raise ChannelError(f"{peer} sent terms that this version does not understand")
-    return statement
-
-
-def _is_possible(statement: Mapping[str, Any]) -> bool:
-    size = statement.get("size")
-    nonce = statement.get("nonce")
-    if type(size) is not int or not 0 <= size < MOST:  # True is an int, and no size
-        return False
-    return isinstance(nonce, str) and len(nonce) == 2 * NONCE
+    protocol = Protocol(terms.stated(), {"size": size}, DIFFERENCES, hear, check)
+    session = await open_session(links, me, terms.parties, protocol)
+    sizes = {party: int(session.brings[party]["size"]) for party in terms.parties}
+    return Deal(terms, sizes, session.name)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 import sys
@@ -13,10 +14,13 @@ import pandas as pd
 import pytest
 
 import tacit
+from tacit.channel.audit import Audit, SessionLog
 from tacit.channel.certificates import create_authority, issue
 from tacit.channel.consortium import Address, Consortium, default_member
 from tacit.cli.main import main
+from tacit.cli.psi_files import RowFiles
 from tacit.vertical.intersection import take_part
+from tacit.vertical.session_file import check_one_session, session_path
 
 ALICE = "nin,age\n007,30\n8B,41\n9c,52\n,63\n9C,74\n"
 BOB = "nin;income\n9c;10,5\nx;20\n007;30\n"
@@ -254,6 +258,160 @@ def test_parties_that_want_other_things_are_told_so_and_nothing_is_written(
     assert (done.code, done.out) == (2, "")
     assert "differ in learns" in done.err
     assert not list(folder.glob("*-tryout*"))
+    for party, peer in (("alice", "bob"), ("bob", "alice")):
+        (entry,) = log_of(folder, party)
+        assert (entry["party"], entry["peers"], entry["session"]) == (party, [peer], None)
+        assert entry["sizes"] == {"alice": 3, "bob": 3}
+        assert entry["outcome"]["status"] == "failed"
+        assert "differ in learns" in entry["outcome"]["reason"]
+
+
+def log_of(folder: Path, party: str) -> list[dict[str, Any]]:
+    lines = (folder / f"{party}-sessions.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_each_party_has_a_line_for_the_session_and_says_what_the_other_brings(
+    folder: Path, psi: Tacit, consortium: Path
+) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(bobs_side, consortium, log=folder / "bobs.jsonl")
+        options = ("--party", "alice", "--data", "a.csv", "--key", "nin", "--patience", "20")
+        done = psi(*options, "--json")
+        found = other.result()
+    assert done.err.count("note: bob brings 3 identifiers\n") == 1
+    (printed,) = json.loads(done.out)
+    assert printed["log"] == str(folder / "alice-sessions.jsonl")
+    (entry,) = log_of(folder, "alice")
+    assert entry["session"] == found.session
+    assert entry["terms"] == found.agreed
+    assert (entry["terms"]["column"], entry["terms"]["learner"]) == ("nin", None)
+    assert entry["sizes"] == {"alice": 3, "bob": 3}
+    assert (entry["outcome"]["learnt"], entry["outcome"]["common"]) == ("rows", 2)
+    assert found.log == folder / "bobs.jsonl"
+    (theirs,) = map(json.loads, (folder / "bobs.jsonl").read_text().splitlines())
+    assert theirs["session"] == entry["session"]
+    identifiers = ("007", "8b", "9c", "8B", "9C", '"x"')
+    text = (folder / "alice-sessions.jsonl").read_text().replace(found.session, "")
+    assert not any(identifier in text for identifier in identifiers)
+
+
+def bring_too_many(folder: Path) -> None:
+    people = "".join(f"{number:07d}\n" for number in range(1001))
+    (folder / "b.csv").write_text(f"nin\n{people}")
+
+
+def test_a_party_that_brings_far_more_is_refused_and_the_error_says_what_to_set(
+    folder: Path, psi: Tacit, consortium: Path
+) -> None:
+    bring_too_many(folder)
+    alice = ("--party", "alice", "--data", "a.csv", "--key", "nin", "--patience", "20")
+    said = "bob brings 1,001 identifiers; alice brings 3 and accepts at most 1,000"
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(bobs_side, consortium)
+        done = psi(*alice)
+        with pytest.raises(tacit.TacitError, match=said):
+            other.result()
+        assert done.code == 2
+        assert done.err.endswith(
+            "note: bob brings 1,001 identifiers\n"
+            f"error: {said}; if so many are right, alice sets most higher (--accept-at-most)\n"
+        )
+        (refused,) = log_of(folder, "alice")
+        assert (refused["session"], refused["sizes"]["bob"]) == (None, 1001)
+        other = pool.submit(bobs_side, consortium)
+        assert psi(*alice, "--accept-at-most", "1001", "-q").code == 0
+        assert other.result().sizes["alice"] == 3
+
+
+def test_what_a_party_brought_before_this_process_started_again_is_counted(
+    folder: Path, psi: Tacit, consortium: Path
+) -> None:
+    alice = ("--party", "alice", "--data", "a.csv", "--key", "nin", "--patience", "20")
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(bobs_side, consortium)
+        assert psi(*alice, "-q").code == 0
+        terms = other.result().agreed
+        log = SessionLog(folder / "alice-sessions.jsonl")
+        audit = Audit(log, "alice", ["bob"], "psi", terms)
+        audit.begin({"alice": 3, "bob": 998}, "5e55")  # this process ended there
+        other = pool.submit(bobs_side, consortium)
+        done = psi(*alice)
+        with pytest.raises(tacit.TacitError):
+            other.result()
+    assert "bob brings 3 identifiers after 998 in earlier attempts; alice brings 3" in done.err
+
+
+def test_a_log_that_cannot_be_written_is_told_before_anybody_is_called(
+    folder: Path, psi: Tacit, consortium: Path
+) -> None:
+    alice = ("--party", "alice", "--data", "a.csv", "--key", "nin")
+    done = psi(*alice, "--log", str(folder / "none" / "log.jsonl"))
+    assert done.code == 2
+    assert done.err.startswith("error: cannot write the log of sessions ")
+    assert done.err.endswith("No such file or directory; name another (--log)\n")
+
+
+# what session rows are of
+
+
+def both_parties(folder: Path, psi: Tacit, consortium: Path) -> None:
+    """A session after which both have their rows."""
+    with ThreadPoolExecutor(1) as pool:
+        table = pd.read_csv(folder / "b.csv", sep=";", dtype=str)
+        with RowFiles(folder / "bob-common.csv", table) as files:
+            other = pool.submit(
+                bobs_side, consortium, conclude=files.conclude, publish=files.publish
+            )
+            alice = ("--party", "alice", "--data", "a.csv", "--key", "nin", "--patience", "20")
+            assert psi(*alice, "-q").code == 0
+            other.result()
+
+
+def test_rows_come_with_a_file_that_names_their_session(
+    folder: Path, psi: Tacit, consortium: Path
+) -> None:
+    both_parties(folder, psi, consortium)
+    path = folder / "alice-common.csv.session.json"
+    described = json.loads(path.read_text())
+    content = (folder / "alice-common.csv").read_bytes()
+    (entry,) = log_of(folder, "alice")
+    assert described.pop("time") >= entry["begin"]
+    assert described == {
+        "session": entry["session"],
+        "party": "alice",
+        "parties": ["alice", "bob"],
+        "sizes": {"alice": 3, "bob": 3},
+        "compared": "nin",
+        "learnt by": "all",
+        "learnt": "rows",
+        "common": 2,
+        "rows": {"file": "alice-common.csv", "sha256": hashlib.sha256(content).hexdigest()},
+    }
+    assert path.stat().st_mode == (folder / "alice-common.csv").stat().st_mode
+
+
+def test_files_of_two_sessions_are_told_apart(folder: Path, psi: Tacit, consortium: Path) -> None:
+    files = [folder / "alice-common.csv", folder / "bob-common.csv"]
+    both_parties(folder, psi, consortium)
+    first_bob = [path.read_bytes() for path in (files[1], session_path(files[1]))]
+    assert check_one_session(files) == log_of(folder, "alice")[0]["session"]
+    both_parties(folder, psi, consortium)
+    assert check_one_session(files) == log_of(folder, "alice")[1]["session"]
+    files[1].write_bytes(first_bob[0] + b"7,7\n")
+    with pytest.raises(tacit.TacitError, match="it was changed or replaced"):
+        check_one_session(files)
+    files[1].write_bytes(first_bob[0])
+    session_path(files[1]).write_bytes(first_bob[1])
+    with pytest.raises(tacit.TacitError, match="are of different sessions"):
+        check_one_session(files)
+    for content in ("[]", "{}", '{"rows": {"sha256": 1}}', "\xff"):
+        session_path(files[1]).write_text(content)
+        with pytest.raises(tacit.TacitError, match="does not describe a session"):
+            check_one_session(files)
+    session_path(files[1]).unlink()
+    with pytest.raises(tacit.TacitError, match="cannot read the session of"):
+        check_one_session(files)
 
 
 @pytest.mark.parametrize(
@@ -271,6 +429,7 @@ def test_parties_that_want_other_things_are_told_so_and_nothing_is_written(
         ("--local a.csv b.csv --key nin --party a", "--local takes only tables"),
         ("--local a.csv b.csv --key nin --data a.csv", "--local takes only tables"),
         ("--local a.csv b.csv --key nin --with b", "--local takes only tables"),
+        ("--local a.csv b.csv --key nin --log log.jsonl", "--local takes only tables"),
         ("--local a.csv b.csv --key nin --listen localhost:7000", "--local takes only tables"),
         (
             "--local a.csv b.csv --key nin --learns c",
@@ -314,6 +473,7 @@ def test_parties_that_want_other_things_are_told_so_and_nothing_is_written(
             "rows.xlsx: expected a name that ends in .csv or .parquet",
         ),
         ("--party a --data a.csv --key nin --out old.csv", "old.csv is a folder; name a file"),
+        ("--party a --data a.csv --key nin --out b.parquet", "b.parquet.session.json is a folder"),
         ("--party a --data nowhere.csv --key nin", "nowhere.csv does not exist"),
         (
             "--party a --data a.csv --key nin --group thesis",
@@ -325,7 +485,7 @@ def test_parties_that_want_other_things_are_told_so_and_nothing_is_written(
 def test_what_cannot_be_done_is_one_line_and_leaves_nothing(
     arguments: str, said: str, folder: Path, psi: Tacit
 ) -> None:
-    for made in ("old", "taken/b-tryout.csv", "old.csv"):
+    for made in ("old", "taken/b-tryout.csv", "old.csv", "b.parquet.session.json"):
         (folder / made).mkdir(parents=True)
     (folder / "old" / "a-tryout.csv").write_text(ALICE)
     (folder / "picture.png").write_text("x")

@@ -22,7 +22,7 @@ from tacit.core.errors import DataError, StudyError, TacitError
 from tacit.vertical.identifiers import Spelling
 from tacit.vertical.psi_options import PSI_DEFAULTS
 from tacit.vertical.psi_question import LONGEST, PsiQuestion
-from tacit.vertical.terms import Budget, Deal, agree
+from tacit.vertical.terms import Budget, Deal, agree, usual_most
 
 ALICE = pd.DataFrame({"nin": ["007", "8b", "9C", "9c", None], "age": [1, 2, 3, 4, 5]})
 BOB = pd.DataFrame({"nin": ["9c ", "x", "007"], "income": [10, 20, 30]})
@@ -225,18 +225,32 @@ def test_the_longest_name_for_what_is_compared_will_do() -> None:
 
 
 def test_a_peer_may_bring_no_more_in_all_attempts_together() -> None:
-    accept = Budget(10)
-    accept.spend("alice", "bob", 6)
-    accept.spend("alice", "carol", 10)
+    budget = Budget(10)
+    bring(budget, "bob", 6)
+    bring(budget, "carol", 10)
     with pytest.raises(
         ChannelError,
-        match=r"^bob brings 5 identifiers after 6 in earlier attempts, and alice accepts",
-    ):
-        accept.spend("alice", "bob", 5)
-    with pytest.raises(
-        ChannelError, match=r"^bob brings 11 identifiers, and alice accepts at most 10$"
-    ):
-        Budget(10).spend("alice", "bob", 11)
+        match=r"^bob brings 5 identifiers after 6 in earlier attempts; alice brings 3 and accepts "
+        r"at most 10; if so many are right, alice sets most higher$",
+    ) as refused:
+        bring(budget, "bob", 5)
+    assert refused.value.parameters == ("most",)
+    with pytest.raises(ChannelError, match=r"^bob brings 11 identifiers; alice brings 3 and accep"):
+        bring(Budget(10), "bob", 11)
+    with pytest.raises(ChannelError, match=r"^bob brings 4 identifiers after 7 in earlier attempt"):
+        bring(Budget(10, {"bob": 7}), "bob", 4)
+
+
+def bring(budget: Budget, peer: str, size: int) -> None:
+    """A peer's set for alice, who brings 3."""
+    budget.hear(peer, size)
+    budget.spend("alice", 3, peer)
+
+
+def test_a_peer_may_bring_ten_times_as_many_and_a_thousand_at_least() -> None:
+    assert [usual_most(size) for size in (0, 3, 100, 101, 50_000)] == [
+        1000, 1000, 1000, 1010, 500_000,
+    ]  # fmt: skip
 
 
 @pytest.fixture

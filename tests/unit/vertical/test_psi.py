@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -21,17 +21,19 @@ from loops import run, until
 
 import tacit
 from tacit.channel import endpoint
+from tacit.channel import link as link_module
 from tacit.channel.endpoint import Program
 from tacit.channel.frames import ChannelError
-from tacit.channel.link import WINDOW, Link
+from tacit.channel.link import Link
 from tacit.channel.loopback import converse
 from tacit.core.errors import StudyError
 from tacit.core.events import Advanced, Event
 from tacit.vertical import transfer
 from tacit.vertical.batch_threads import BatchThreads
+from tacit.vertical.commitment import commitment
 from tacit.vertical.groups.group import Group
-from tacit.vertical.groups.ristretto255 import Ristretto255
 from tacit.vertical.groups.thesis import P, Q, Thesis
+from tacit.vertical.groups.x25519 import X25519
 from tacit.vertical.identifiers import Spelling
 from tacit.vertical.party import Party, shuffled
 from tacit.vertical.psi import CommonRows, intersect
@@ -77,7 +79,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     send = Link.send
 
     async def record(self: Link, name: str, data: bytes) -> None:
-        if name not in ("terms", "(done)"):
+        if name not in ("(terms)", "(echo)", "(done)"):
             wire.messages.append(Message(self.me, self.peer, name, bytes(data)))
         await send(self, name, data)
 
@@ -89,13 +91,13 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 def keys(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """All keys that are drawn."""
     drawn: list[bytes] = []
-    draw = Ristretto255.draw_key
+    draw = X25519.draw_key
 
-    def remember(self: Ristretto255) -> bytes:
+    def remember(self: X25519) -> bytes:
         drawn.append(draw(self))
         return drawn[-1]
 
-    monkeypatch.setattr(Ristretto255, "draw_key", remember)
+    monkeypatch.setattr(X25519, "draw_key", remember)
     return drawn
 
 
@@ -108,6 +110,20 @@ def keys_by_party(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     def create(self: Party, *inputs: Any) -> None:
         make(self, *inputs)
         drawn[self.me] = self.key
+
+    monkeypatch.setattr(Party, "__init__", create)
+    return drawn
+
+
+@pytest.fixture
+def own_keys(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """The last key of each party for its own set."""
+    drawn: dict[str, bytes] = {}
+    make = Party.__init__
+
+    def create(self: Party, *inputs: Any) -> None:
+        make(self, *inputs)
+        drawn[self.me] = self.own_key
 
     monkeypatch.setattr(Party, "__init__", create)
     return drawn
@@ -213,9 +229,10 @@ def residues(count: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("parties", "learns", "size_only"), [(2, "all", False), (2, "bob", True), (3, "all", False)]
+    ("parties", "learns", "size_only"),
+    [(2, "all", False), (2, "bob", True), (3, "all", False), (4, "carol", False), (5, "all", True)],
 )
-@pytest.mark.parametrize("group", ["modp2048", "thesis"])
+@pytest.mark.parametrize("group", Group.known())
 def test_other_groups_give_the_same(group: str, parties: int, learns: str, size_only: bool) -> None:
     people = residues(9)
     assert len(people) == 9
@@ -232,13 +249,14 @@ def test_many_batches_flow_without_a_deadlock(
     parties: int, learns: str, size_only: bool, extra: int, wire: Wire, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(transfer, "BATCH", 7)
-    rows = 7 * (2 * WINDOW + 3)  # more than a link keeps, and a batch that is just full
+    monkeypatch.setattr(link_module, "WINDOW", 8 * (link_module.OVERHEAD + 7 * 32))
+    rows = 7 * (2 * 8 + 3)  # more than a link keeps, and a batch that is just full
     texts = [str(k) for k in range(rows + extra)]
     sets = {name: [*texts, name] for name in NAMES[:parties]}
     sets["alice"] = texts
     run(asyncio.to_thread(check, sets, learns, size_only))
     assert max(len(raw) for raw in wire.of("set")) == 7 * 32
-    assert len(wire.of("set", "alice", "bob")) >= 2 * WINDOW
+    assert len(wire.of("set", "alice", "bob")) >= 2 * 8
 
 
 def test_batches_cover_all_and_overlap_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,7 +338,8 @@ class StatedTerms:
     """A link to a peer that has said its terms."""
 
     def __init__(self, terms: Terms, size: int, nonce: str) -> None:
-        self.raw = json.dumps(terms.stated() | {"size": size, "nonce": nonce * 64}).encode()
+        statement = {"terms": terms.stated(), "brings": {"size": size}, "held": None}
+        self.raw = json.dumps({**statement, "nonce": nonce * 64}).encode()
 
     async def send(self, name: str, data: bytes) -> None: ...
 
@@ -371,14 +390,14 @@ def test_elements_are_sent_in_a_random_order(
     people = [str(k) for k in range(60)]
     orders: list[list[int]] = []
     tags: list[bytes] = []
-    hashed = Ristretto255.encrypt_hashed
+    hashed = X25519.encrypt_hashed
 
-    def remember(self: Ristretto255, identifiers: Sequence[bytes], tag: bytes, key: bytes) -> bytes:
+    def remember(self: X25519, identifiers: Sequence[bytes], tag: bytes, key: bytes) -> bytes:
         orders.append([int(identifier) for identifier in identifiers])
         tags.append(tag)
         return hashed(self, identifiers, tag, key)
 
-    monkeypatch.setattr(Ristretto255, "encrypt_hashed", remember)
+    monkeypatch.setattr(X25519, "encrypt_hashed", remember)
     tacit.psi(dict.fromkeys(NAMES[:parties], people), "id", threads=1)
     assert all(sorted(order) == list(range(60)) for order in orders)
     assert len({tuple(order) for order in [*orders, range(60)]}) == parties + 1
@@ -428,13 +447,13 @@ def test_of_two_who_learn_rows_the_tags_come_back_in_the_order_of_the_elements(
     sent = b"".join(wire.of("set", "alice"))
     returned = b"".join(wire.of("tags", "bob"))
     length = len(returned) // 30
-    tags = [make_tags(Ristretto255().encrypt(sent, key), 32, seal, length) for key in keys]
+    tags = [make_tags(X25519().encrypt(sent, key), 32, seal, length) for key in keys]
     assert returned in tags
 
 
 def dealt(sets: Mapping[str, Sequence[str]], learns: str = "all", session: bytes = b"") -> Deal:
     learner = None if learns == "all" else learns
-    terms = Terms(tuple(sets), Ristretto255(), "id", Spelling(), learner=learner)
+    terms = Terms(tuple(sets), X25519(), "id", Spelling(), learner=learner)
     sizes = {name: len(identifiers) for name, identifiers in sets.items()}
     return Deal(terms, sizes, session)
 
@@ -484,6 +503,7 @@ def test_of_several_each_hears_no_more_than_it_is_told_to(
                 expected |= {(f"set {index}", sender, len(sets[owner]) * 32)}
         if name == collector:
             expected |= {("tags", judge, len(sets[name]) * deal.tag_length)}
+            expected |= {("factor", owner, 32) for owner in names if owner != name}
         if name == judge and not size_only:
             expected |= {("size", collector, 8), ("common", collector, 17 * deal.tag_length)}
         if learns in ("all", name):
@@ -514,7 +534,7 @@ def test_what_more_is_learnt_is_what_the_docstring_says(
     deal = dealt(sets, "alice", bytes.fromhex(results["alice"].session))
     tags = {"alice": b"".join(wire.of("tags"))}
     for owner, elements in received(wire, deal, "alice").items():
-        encrypted = joined(elements, keys_by_party["alice"])
+        encrypted = joined(elements, key_for(owner, "alice", wire, deal, keys_by_party))
         tags[owner] = make_tags(encrypted, 32, deal.seal, deal.tag_length)
     seen = {owner: set(pieces(raw, deal.tag_length)) for owner, raw in tags.items()}
     assert len(seen["alice"] & seen["bob"]) == 2  # b and c
@@ -540,8 +560,16 @@ def joined(elements: Sequence[bytes], *keys: bytes) -> bytes:
     """Elements under more keys."""
     raw = b"".join(elements)
     for key in keys:
-        raw = Ristretto255().encrypt(raw, key)
+        raw = X25519().encrypt(raw, key)
     return raw
+
+
+def key_for(owner: str, name: str, wire: Wire, deal: Deal, keys: Mapping[str, bytes]) -> bytes:
+    """The key by which a party encrypts an owner's set."""
+    if name != deal.collector:
+        return keys[name]
+    (factor,) = wire.of("factor", owner, name)
+    return deal.group.unblind(keys[name], factor)
 
 
 def overlapping(held: Mapping[str, set[bytes]]) -> set[tuple[str, str]]:
@@ -555,7 +583,9 @@ Several = tuple[Deal, dict[str, list[str]], dict[str, bytes]]
 @pytest.fixture(
     params=[(3, "all"), (3, "bob"), (4, "all"), (4, "carol"), (5, "all"), (5, "dora")], ids=str
 )
-def several(request: Any, wire: Wire, keys_by_party: dict[str, bytes]) -> Several:
+def several(
+    request: Any, wire: Wire, keys_by_party: dict[str, bytes], own_keys: dict[str, bytes]
+) -> Several:
     """A session in which any two parties share people that others lack, and all share some."""
     parties, learns = request.param
     names = NAMES[:parties]
@@ -568,14 +598,16 @@ def several(request: Any, wire: Wire, keys_by_party: dict[str, bytes]) -> Severa
     return dealt(sets, learns, session), sets, keys_by_party
 
 
-def test_a_party_gets_a_set_under_the_keys_of_all_before_it(several: Several, wire: Wire) -> None:
+def test_a_party_gets_a_set_under_the_keys_of_all_before_it(
+    several: Several, own_keys: dict[str, bytes], wire: Wire
+) -> None:
     deal, sets, keys = several
     ways: list[frozenset[str]] = []
     for name in sets:
         for owner, elements in received(wire, deal, name).items():
             before = deal.route(owner)[: deal.route(owner).index(name)]
             identifiers = [text.encode() for text in sets[owner]]
-            first = Ristretto255().encrypt_hashed(identifiers, deal.tag, keys[owner])
+            first = deal.group.encrypt_hashed(identifiers, deal.tag, own_keys[owner])
             later = joined([first], *(keys[party] for party in before[1:]))
             assert set(elements) == set(pieces(later, 32))
             if name != deal.collector:
@@ -584,18 +616,18 @@ def test_a_party_gets_a_set_under_the_keys_of_all_before_it(several: Several, wi
 
 
 def test_only_the_collector_holds_two_sets_under_the_same_keys(
-    several: Several, wire: Wire
+    several: Several, own_keys: dict[str, bytes], wire: Wire
 ) -> None:
     deal, sets, keys = several
     for name in sets:
         held = {}
         for owner, elements in received(wire, deal, name).items():
-            encrypted = joined(elements, keys[name])
+            encrypted = joined(elements, key_for(owner, name, wire, deal, keys))
             tags = make_tags(encrypted, 32, deal.seal, deal.tag_length)
             held[owner] = {*elements, *pieces(encrypted, 32), *pieces(tags, deal.tag_length)}
         identifiers = [text.encode() for text in sets[name]]
-        hashed = Ristretto255().hash(identifiers, deal.tag)
-        encrypted = Ristretto255().encrypt_hashed(identifiers, deal.tag, keys[name])
+        hashed = X25519().hash(identifiers, deal.tag)
+        encrypted = deal.group.encrypt_hashed(identifiers, deal.tag, own_keys[name])
         held[name] = {*pieces(hashed, 32), *pieces(encrypted, 32)}
         if name == deal.collector:
             held[name] |= set(pieces(b"".join(wire.of("tags")), deal.tag_length))
@@ -619,31 +651,47 @@ def test_what_two_others_were_sent_is_not_comparable(several: Several, wire: Wir
         assert not wire.of("tags", receiver=pool[0]) + wire.of("tags", receiver=pool[1])
 
 
-def test_what_two_others_that_show_each_other_everything_can_compare_is_what_the_docs_say(
-    several: Several, wire: Wire
+@pytest.fixture(params=["blinded", "as before blinding"])
+def blinding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether sets are blinded; without, a party's own key is that for the sets of others."""
+    if request.param != "blinded":
+        one = (1).to_bytes(32, "big")
+        monkeypatch.setattr(X25519, "blind", lambda _, key: (key, one))
+    return request.param == "blinded"
+
+
+def test_what_two_others_that_show_each_other_everything_can_compare_is_their_own_sets(
+    blinding: bool, several: Several, own_keys: dict[str, bytes], wire: Wire
 ) -> None:
     """All that came to them and their own sets, each under as many keys of theirs as it can get.
 
-    Of three parties, their own sets, as two can anyway; of more also some of the others', and never
-    the collector's.
+    Without blinding, two of four parties or more could also compare some of the others' sets.
     """
     deal, sets, keys = several
     for pool in combinations([name for name in sets if name != deal.collector], 2):
+        theirs = {name: {keys[name], own_keys[name]} for name in pool}
         held: dict[str, set[bytes]] = {name: set() for name in sets}
         for name in pool:
-            hashed = Ristretto255().hash([text.encode() for text in sets[name]], deal.tag)
-            encrypted = joined([hashed], *(keys[party] for party in pool))
-            held[name] |= set(pieces(encrypted, 32))
+            hashed = deal.group.hash([text.encode() for text in sets[name]], deal.tag)
+            held[name] |= under_keys([hashed], [theirs[party] for party in pool])
             for owner, elements in received(wire, deal, name).items():
                 before = deal.route(owner)[: deal.route(owner).index(name)]
-                missing_keys = [keys[party] for party in pool if party not in before]
-                held[owner] |= set(pieces(joined(elements, *missing_keys), 32))
+                missing = [theirs[party] for party in pool if party not in before]
+                held[owner] |= under_keys(elements, missing)
         comparable = overlapping(held)
-        if len(sets) == 3:
+        assert not any(deal.collector in pair for pair in comparable), pool
+        if blinding or len(sets) == 3:
             assert comparable == {pool}
         else:
             assert comparable > {pool}
-        assert not any(deal.collector in pair for pair in comparable), pool
+
+
+def under_keys(elements: Sequence[bytes], choices: Sequence[set[bytes]]) -> set[bytes]:
+    """The elements under one key of each choice, whichever these are."""
+    encrypted: set[bytes] = set()
+    for chosen in product(*choices):
+        encrypted |= set(pieces(joined(elements, *chosen), 32))
+    return encrypted
 
 
 @pytest.mark.parametrize("learns", ["all", "bob"])
@@ -676,7 +724,7 @@ def test_progress_is_that_of_all_parties_together() -> None:
 # what is not to be shown
 
 
-TERMS = Terms(("alice", "bob"), Ristretto255(), "id", Spelling())
+TERMS = Terms(("alice", "bob"), X25519(), "id", Spelling())
 
 
 def test_nothing_secret_shows_itself() -> None:
@@ -733,7 +781,7 @@ class DishonestSession:
 
     async def _converse(self) -> None:
         names = NAMES[: self.parties]
-        terms = Terms(names, Ristretto255(), "id", Spelling(), self.reveal, self.learns)
+        terms = Terms(names, X25519(), "id", Spelling(), self.reveal, self.learns)
         with BatchThreads(1) as threads:
             programs = {me: self._program(me, terms, threads) for me in names}
             await converse(programs, purpose="psi")
@@ -863,10 +911,135 @@ def test_what_is_no_set_is_told(lie: str, liar: str, parties: int, keys: list[by
 
 @pytest.mark.parametrize("lie", TAGS)
 @pytest.mark.parametrize("reveal", ["rows", "size"])
-@pytest.mark.parametrize(("liar", "parties"), [("bob", 2), ("carol", 3)])
-def test_what_are_no_tags_is_told(lie: str, reveal: str, liar: str, parties: int) -> None:
+@pytest.mark.parametrize(("liar", "parties", "learns"), [("bob", 2, "alice"), ("carol", 3, None)])
+def test_what_are_no_tags_is_told(
+    lie: str, reveal: str, liar: str, parties: int, learns: str | None
+) -> None:
     change, said = TAGS[lie]
-    assert_told(session(liar, changing("tags", change), parties, reveal), said)
+    assert_told(session(liar, changing("tags", change), parties, reveal, learns), said)
+
+
+@pytest.mark.parametrize("reveal", ["rows", "size"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]),
+        lambda raw: raw[len(raw) // 4 :] + raw[: len(raw) // 4],
+    ],
+    ids=["another tag", "another order"],
+)
+@pytest.mark.parametrize("name", ["tags", "nonce", "commitment"])
+def test_who_tells_other_tags_than_it_has_committed_to_is_told(
+    name: str, change: Callable[[bytes], bytes], reveal: str
+) -> None:
+    errors = session("bob", changing(name, change), 2, reveal)
+    assert_told(errors, "bob returned other tags than those that it had committed to")
+
+
+# Who knows nobody, and sends back what it gets
+
+
+Returned = Mapping[str, Callable[[bytes], bytes]]
+AS_IT_CAME: Returned = {name: lambda raw: raw for name in ("commitment", "nonce", "tags")}
+ANY_COMMITMENT: Returned = {**AS_IT_CAME, "commitment": lambda _: bytes(32)}
+
+
+async def know_nobody(links: Mapping[str, Link], terms: Terms, returned: Returned) -> None:
+    """Bob: his set is what alice sent him, under a key, and his answers are hers."""
+    link = links["alice"]
+    await agree(links, "bob", terms, 4)
+    elements = await link.receive("set 0")
+    await link.send("set 1", terms.group.encrypt(elements, terms.group.draw_key()))
+
+    async def send_back(name: str, change: Callable[[bytes], bytes]) -> None:
+        await link.send(name, change(await link.receive(name)))
+
+    await asyncio.gather(*(send_back(name, change) for name, change in returned.items()))
+
+
+@pytest.mark.parametrize("reveal", ["rows", "size"])
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (AS_IT_CAME, "bob returned the commitment of alice as its own"),
+        (ANY_COMMITMENT, "bob returned the nonce of alice as its own"),
+        (
+            {**ANY_COMMITMENT, "nonce": lambda _: bytes(32)},
+            "bob returned other tags than those that it had committed to",
+        ),
+    ],
+    ids=["everything", "all but the commitment", "the tags"],
+)
+def test_who_knows_nobody_cannot_have_all_in_common_by_returning_what_it_was_sent(
+    returned: Returned, said: str, reveal: Any
+) -> None:
+    terms = replace(TERMS, reveal=reveal)
+    learnt: asyncio.Future[CommonRows]
+
+    async def scene() -> CommonRows:
+        with BatchThreads(1) as threads:
+
+            async def alice(links: Mapping[str, Link]) -> None:
+                values = [b"hidden-%d" % number for number in range(4)]
+                deal = await agree(links, "alice", terms, 4)
+                try:
+                    learnt.set_result(await intersect(Party("alice", values, deal, threads), links))
+                except ChannelError as error:
+                    learnt.set_exception(error)
+
+            async def bob(links: Mapping[str, Link]) -> None:
+                lying = asyncio.create_task(know_nobody(links, terms, returned))
+                await asyncio.wait({lying, learnt}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({learnt})
+                lying.cancel()
+
+            nonlocal learnt
+            learnt = asyncio.get_running_loop().create_future()
+            await converse({"alice": alice, "bob": bob}, purpose="psi")
+            return learnt.result()
+
+    with pytest.raises(ChannelError) as refused:
+        run(scene())
+    assert_told({"alice": refused.value}, said)
+
+
+@pytest.mark.parametrize("sizes", [(0, 0), (0, 3), (3, 0), (3, 5)])
+def test_commitments_are_sent_where_both_learn_and_tags_only_after_both(
+    sizes: tuple[int, int], wire: Wire
+) -> None:
+    sets = {name: [f"{k}" for k in range(size)] for name, size in zip(NAMES, sizes, strict=False)}
+    tacit.psi(sets, "id", threads=1)
+    names = [message.name for message in wire.messages]
+    assert names.count("commitment") == names.count("nonce") == 2
+    later = [at for at, name in enumerate(names) if name in ("nonce", "tags")]
+    first, second = (at for at, name in enumerate(names) if name == "commitment")
+    assert first < second < min(later)
+    assert len(set(wire.of("commitment") + wire.of("nonce"))) == 4
+    wire.messages.clear()
+    tacit.psi(sets, "id", learns="alice", threads=1)
+    assert not wire.of("commitment") + wire.of("nonce")  # bob has no tags that he could return
+
+
+def test_a_commitment_holds_all_that_it_is_of() -> None:
+    deal = Deal(TERMS, {"alice": 2, "bob": 2}, bytes(32))
+    tags = b"abcdef"
+    first = commitment(deal, "alice", "bob", b"nonce", tags)
+    others = [
+        commitment(replace(deal, session=b"s" * 32), "alice", "bob", b"nonce", tags),
+        commitment(deal, "bob", "alice", b"nonce", tags),
+        commitment(deal, "alicebob", "", b"nonce", tags),
+        commitment(deal, "alice", "bob", b"nonc", b"eabcdef"),
+        commitment(deal, "alice", "bob", b"NONCE", tags),
+        commitment(deal, "alice", "bob", b"nonce", b"defabc"),
+    ]
+    assert commitment(deal, "alice", "bob", b"nonce", tags) == first
+    assert len({first, *others}) == 7
+
+
+@pytest.mark.parametrize("lie", [lambda _: bytes(32), lambda raw: raw[1:], lambda _: b""])
+def test_of_several_what_is_no_factor_is_told(lie: Callable[[bytes], bytes]) -> None:
+    errors = session("bob", changing("factor", lie), 3)
+    assert_told(errors, "bob sent something that is no factor: x25519: expected a factor")
 
 
 @pytest.mark.parametrize(
@@ -949,17 +1122,17 @@ def has_taken(link: Link, name: str) -> bool:
 
 def test_who_sends_no_set_is_told() -> None:
     silent = DishonestSession("bob", changing("set"))
-    wait_in_vain(silent, "set 1", heard=["terms", "tags"])
+    wait_in_vain(silent, "set 1", heard=["(terms)"])
 
 
 def test_who_sends_no_tags_is_told() -> None:
     silent = DishonestSession("bob", changing("tags"))
-    wait_in_vain(silent, "tags", heard=["terms", "set 1"])
+    wait_in_vain(silent, "tags", heard=["(terms)", "set 1", "commitment", "nonce"])
 
 
 def test_a_judge_that_falls_silent_is_told() -> None:
     silent = DishonestSession("carol", changing("tags"), 3, "size", "alice")
-    wait_in_vain(silent, "tags", heard=["terms", "set 1"])
+    wait_in_vain(silent, "tags", heard=["(terms)", "set 1"])
 
 
 @pytest.mark.parametrize(
@@ -974,20 +1147,20 @@ def test_a_judge_that_falls_silent_is_told() -> None:
         b"{}",
         b"[" * 50000,
         b'{"size": ' + b"9" * 5000 + b"}",
-        b" " * (1 << 17),
+        b" " * (1 << 19),
         b"{" + b'"a": 1, ' * 20000 + b'"b": 1}',
     ],
     ids=lambda raw: repr(raw[:12]),
 )
 def test_terms_that_are_none_are_told(raw: bytes) -> None:
     assert_told(
-        session("bob", changing("terms", lambda _: raw)),
+        session("bob", changing("(terms)", lambda _: raw)),
         "bob sent terms that this version does not understand",
     )
 
 
 def test_terms_of_any_length_are_not_read() -> None:
-    errors = session("bob", changing("terms", lambda raw: raw + b" " * (1 << 16)))
+    errors = session("bob", changing("(terms)", lambda raw: raw + b" " * (1 << 18)))
     assert_told(errors, "bob sent terms that this version does not understand")
 
 
@@ -998,10 +1171,15 @@ def test_terms_of_any_length_are_not_read() -> None:
 )
 def test_sizes_and_nonces_that_cannot_be_are_told(key: str, value: Any) -> None:
     def change(raw: bytes) -> bytes:
-        return json.dumps(json.loads(raw) | {key: value}).encode()
+        statement = json.loads(raw)
+        if key == "size":
+            statement["brings"] = {key: value}
+        else:
+            statement[key] = value
+        return json.dumps(statement).encode()
 
     assert_told(
-        session("bob", changing("terms", change)),
+        session("bob", changing("(terms)", change)),
         "bob sent terms that this version does not understand",
     )
 
@@ -1009,9 +1187,11 @@ def test_sizes_and_nonces_that_cannot_be_are_told(key: str, value: Any) -> None:
 @pytest.mark.parametrize("key", DIFFERENCES)
 def test_terms_that_differ_are_told_by_the_setting_that_differs(key: str) -> None:
     def change(raw: bytes) -> bytes:
-        return json.dumps(json.loads(raw) | {key: "other\n\u202e" * 1000}).encode()
+        statement = json.loads(raw)
+        statement["terms"][key] = "other\n\u202e" * 1000
+        return json.dumps(statement).encode()
 
-    errors = session("bob", changing("terms", change))
+    errors = session("bob", changing("(terms)", change))
     assert_told(errors, f"alice and bob differ in {DIFFERENCES[key].words}: ")
 
 
@@ -1021,10 +1201,10 @@ def test_terms_that_are_missing_are_told(key: str) -> None:
 
     def change(raw: bytes) -> bytes:
         statement = json.loads(raw)
-        del statement[key]
+        del statement["terms"][key]
         return json.dumps(statement).encode()
 
-    errors = session("bob", changing("terms", change))
+    errors = session("bob", changing("(terms)", change))
     assert_told(errors, f"alice and bob differ in {DIFFERENCES[key].words}: ")
 
 
@@ -1033,7 +1213,7 @@ def test_terms_that_are_missing_are_told(key: str) -> None:
     [
         (
             {"group": Group.build("modp2048")},
-            "differ in group: 'ristretto255' and 'modp2048'",
+            "differ in group: 'x25519' and 'modp2048'",
             ("group",),
         ),
         (
@@ -1081,13 +1261,13 @@ def test_parties_with_other_settings_part_before_anything_is_sent(
 def test_terms_need_parties_and_one_of_them_to_learn() -> None:
     for parties in ((), ("alice",)):
         with pytest.raises(StudyError, match="needs two parties or more, got"):
-            Terms(parties, Ristretto255(), "id", Spelling())
+            Terms(parties, X25519(), "id", Spelling())
     with pytest.raises(
         StudyError, match="'carol' cannot learn the result: the parties are alice, bob"
     ):
-        Terms(("alice", "bob"), Ristretto255(), "id", Spelling(), "rows", "carol")
+        Terms(("alice", "bob"), X25519(), "id", Spelling(), "rows", "carol")
     with pytest.raises(StudyError, match=f"at most {MOST_PARTIES} parties"):
-        Terms(tuple(map(str, range(MOST_PARTIES + 1))), Ristretto255(), "id", Spelling())
+        Terms(tuple(map(str, range(MOST_PARTIES + 1))), X25519(), "id", Spelling())
 
 
 def test_more_identifiers_than_can_be_counted_are_refused() -> None:

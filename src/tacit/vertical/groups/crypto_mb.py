@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.errors import MissingDependencyError, StudyError
-
 POINT = 32  # bytes
 SCALAR = 32  # bytes
 LANES = 8  # multiplications at once
@@ -81,20 +79,16 @@ def _first_lane(status: int) -> int:
 
 
 @functools.cache
-def crypto_mb() -> CryptoMb:
-    """crypto_mb, loaded once; refuses a machine without it, and a processor that it is not for."""
+def crypto_mb() -> CryptoMb | None:
+    """crypto_mb, loaded once; None where it is not installed, or the processor lacks AVX-512 IFMA.
+
+    None too where it computes something else than RFC 7748.
+    """
     try:
         library = CryptoMb(_library())
     except (AttributeError, OSError):
-        raise MissingDependencyError(
-            'x25519 needs crypto_mb; run: pip install "tacit[crypto-mb]"'
-        ) from None
-    if not library.works:
-        raise StudyError(
-            "x25519 needs a processor with AVX-512 IFMA, which this one lacks; use ristretto255",
-            parameters=("group",),
-        )
-    return library
+        return None
+    return library if library.works else None
 
 
 def _library() -> ctypes.CDLL:

@@ -9,6 +9,7 @@ raises it to its own secret.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ class Group(Registered, family="groups", home="tacit.vertical.groups"):
     """
 
     size: ClassVar[int]  # bytes of an element
+    order: ClassVar[int]  # exponents that differ by it do the same
     networked: ClassVar[bool] = True  # whether it may be used between machines
 
     def check(self) -> None:
@@ -49,6 +51,33 @@ class Group(Registered, family="groups", home="tacit.vertical.groups"):
     def encrypt_hashed(self, identifiers: Sequence[bytes], tag: bytes, key: bytes) -> bytes:
         """The elements h(v)^key."""
         return self.encrypt(self.hash(identifiers, tag), key)
+
+    def blind(self, key: bytes) -> tuple[bytes, bytes]:
+        """A fresh key, and the factor that turns what it encrypts into what `key` encrypts.
+
+        Neither alone says anything of `key`. `unblind` applies the factor.
+        """
+        blinded = self.draw_key()
+        while math.gcd(self._exponent(blinded), self.order) > 1:  # not where the order is a prime
+            blinded = self.draw_key()
+        inverse = pow(self._exponent(blinded), -1, self.order)
+        factor = self._exponent(key) * inverse % self.order
+        return blinded, factor.to_bytes(self.size, "big")
+
+    def unblind(self, key: bytes, factor: bytes) -> bytes:
+        """A key that does what `key` and the factor do, in one encryption."""
+        number = int.from_bytes(factor, "big")
+        if len(factor) != self.size or not 0 < number < self.order:
+            raise DataError(f"{self.name}: expected a factor of {self.size} bytes below the order")
+        return self._key(self._exponent(key) * number % self.order)
+
+    @abstractmethod
+    def _exponent(self, key: bytes) -> int:
+        """The number to which a key raises elements."""
+
+    @abstractmethod
+    def _key(self, exponent: int) -> bytes:
+        """The key that raises elements to this number."""
 
     def count(self, elements: Buffer) -> int:
         """How many elements these are; refuses a fraction of one."""

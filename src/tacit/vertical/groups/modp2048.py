@@ -39,10 +39,12 @@ class Modp2048(Group, name="modp2048"):
     5.6.1.1.1; van Oorschot and Wiener 1996), which takes seven times as long. The Jacobi symbol
     tells whether an element is a residue, in 3 % of the time of its power. Powers are computed by
     gmpy2's functions for lists, because only these release the interpreter's lock. Their time
-    depends on the key: if others can measure it closely, use ristretto255.
+    depends on the key: if others can measure it closely, use x25519 or ristretto255. The key of a
+    party that removes a blinding factor is as long as the order.
     """
 
     size: ClassVar[int] = 256
+    order: ClassVar[int] = Q
 
     def check(self) -> None:
         gmp(self.name)
@@ -81,13 +83,19 @@ class Modp2048(Group, name="modp2048"):
 
     def _powers(self, numbers: list[Any], key: bytes) -> bytes:
         """x^e is the identity for no other x: the order is a prime, and larger than e."""
-        e = int.from_bytes(key, "big")
+        e = self._exponent(key)
         if not 0 < e < Q:
             raise DataError(
                 f"{self.name}: expected a key of {KEY} bytes, not all of them zero, "
                 f"got {len(key)} bytes"
             )
         return self._joined(gmp(self.name).powmod_base_list(numbers, e, P))
+
+    def _exponent(self, key: bytes) -> int:
+        return int.from_bytes(key, "big")
+
+    def _key(self, exponent: int) -> bytes:
+        return exponent.to_bytes(self.size, "big")
 
     def _joined(self, numbers: list[Any]) -> bytes:
         return b"".join([x.to_bytes(self.size, "big") for x in numbers])

@@ -11,11 +11,12 @@ from tacit.vertical.groups.group import Buffer, Group
 from tacit.vertical.groups.hashing import expand_message_xmd
 from tacit.vertical.groups.sodium import POINT, SCALAR, UNIFORM, Sodium, sodium
 
+ORDER = 2**252 + 27742317777372353535851937790883648493  # RFC 9496, section 4.4
+
 
 @dataclass(frozen=True)
 class Ristretto255(Group, name="ristretto255"):
-    """The elliptic-curve group ristretto255 (RFC 9496) by libsodium: 32 bytes per element, and the
-    default.
+    """The elliptic-curve group ristretto255 (RFC 9496) by libsodium: 32 bytes per element.
 
     Its order is a prime near 2^252, so every element but the identity generates it, and each has
     one encoding. Hashes are `expand_message_xmd` with SHA-512 (RFC 9380, appendix B) and the
@@ -23,6 +24,7 @@ class Ristretto255(Group, name="ristretto255"):
     """
 
     size: ClassVar[int] = POINT
+    order: ClassVar[int] = ORDER
 
     def check(self) -> None:
         sodium()
@@ -45,6 +47,12 @@ class Ristretto255(Group, name="ristretto255"):
             element = bytes(memoryview(elements).cast("B")[start : start + POINT])
             raise self.refusal(wrong, count, _reason(library, element))
         return products
+
+    def _exponent(self, key: bytes) -> int:
+        return int.from_bytes(key, "little")
+
+    def _key(self, exponent: int) -> bytes:
+        return exponent.to_bytes(SCALAR, "little")
 
 
 def _reason(library: Sodium, element: bytes) -> str:

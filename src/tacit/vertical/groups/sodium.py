@@ -1,4 +1,4 @@
-"""libsodium's ristretto255: the system's library, or the copy in the package rbcl.
+"""libsodium's ristretto255 and X25519: the system's library, or the copy in the package rbcl.
 
 Functions of a `ctypes.CDLL` release the interpreter's lock while they run. Addresses are passed as
 integers, which costs a microsecond per element where buffers would cost several.
@@ -32,6 +32,7 @@ class Sodium:
     def __init__(self, library: ctypes.CDLL) -> None:
         self._from_hash = _function(library, "crypto_core_ristretto255_from_hash", 2)
         self._multiply = _function(library, "crypto_scalarmult_ristretto255", 3)
+        self._x25519 = _function(library, "crypto_scalarmult_curve25519", 3)
         self._is_valid = _function(library, "crypto_core_ristretto255_is_valid_point", 1)
         self._random = _function(library, "crypto_core_ristretto255_scalar_random", 1)
         start = _function(library, "sodium_init", 0)
@@ -49,18 +50,28 @@ class Sodium:
         return points.tobytes()
 
     def multiply(self, points: bytes | memoryview, scalar: bytes) -> tuple[bytes, int | None]:
-        """Each point times the scalar, in constant time.
+        """Each point of ristretto255 times the scalar, in constant time.
 
         Where a point cannot be multiplied there are no products, but the position of the first such
         point. libsodium refuses what does not decode (RFC 9496, section 4.3.1) and a product that
         is the identity.
         """
+        return self._products(self._multiply, points, scalar)
+
+    def multiply_x25519(
+        self, coordinates: bytes | memoryview, scalar: bytes
+    ) -> tuple[bytes, int | None]:
+        """The same with the function X25519 of RFC 7748, which refuses points of low order."""
+        return self._products(self._x25519, coordinates, scalar)
+
+    def _products(
+        self, multiply: Callable[..., int], points: bytes | memoryview, scalar: bytes
+    ) -> tuple[bytes, int | None]:
         factors = np.frombuffer(points, np.uint8)
         secret = np.frombuffer(scalar, np.uint8)
         products = np.empty(len(factors), np.uint8)
         targets = _addresses(products, POINT)
         sources = _addresses(factors, POINT)
-        multiply = self._multiply
         key = secret.ctypes.data
         for position, (target, source) in enumerate(zip(targets, sources, strict=True)):
             if multiply(target, key, source):
@@ -99,7 +110,7 @@ def sodium() -> Sodium:
             with suppress(AttributeError, OSError):  # too old, or it does not start
                 return Sodium(library)
     raise MissingDependencyError(
-        'ristretto255 needs libsodium 1.0.18 or newer; run: pip install "tacit[psi]"'
+        'ristretto255 and x25519 need libsodium 1.0.18 or newer; run: pip install "tacit[psi]"'
     )
 
 

@@ -30,6 +30,7 @@ class Thesis(Group, name="thesis"):
     """
 
     size: ClassVar[int] = 8
+    order: ClassVar[int] = P - 1  # hashes are not all residues
     networked: ClassVar[bool] = False
 
     def draw_key(self) -> bytes:
@@ -41,10 +42,10 @@ class Thesis(Group, name="thesis"):
         return b"".join([digest[-self.size :] for digest in digests])
 
     def encrypt(self, elements: Buffer, key: bytes) -> bytes:
-        e = int.from_bytes(key, "big")
+        e = self._exponent(key)
         count = self.count(elements)
-        if not 0 < e < Q:
-            raise DataError(f"{self.name}: expected a key of {self.size} bytes, from 1 to {Q - 1}")
+        if not 0 < e < self.order:
+            raise DataError(f"{self.name}: expected a key of {self.size} bytes, from 1 to {P - 2}")
         powers = []
         for position, x in enumerate(self._numbers(elements)):
             power = pow(x, e, P)
@@ -52,6 +53,12 @@ class Thesis(Group, name="thesis"):
                 raise self.refusal(position, count, _reason(x))
             powers.append(power.to_bytes(self.size, "big"))
         return b"".join(powers)
+
+    def _exponent(self, key: bytes) -> int:
+        return int.from_bytes(key, "big")
+
+    def _key(self, exponent: int) -> bytes:
+        return exponent.to_bytes(self.size, "big")
 
     def _numbers(self, elements: Buffer) -> list[int]:
         raw = memoryview(elements).cast("B")

@@ -43,6 +43,40 @@ def test_encryptions_commute(name: str, identifiers: list[bytes]) -> None:
     assert group.encrypt_hashed(identifiers, TAG, a) == group.encrypt(memoryview(x), a)
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_a_blinding_factor_is_removed_together_with_another_encryption(name: str) -> None:
+    group = a_group(name)
+    for _ in range(10):
+        key = group.draw_key()
+        another = group.draw_key()
+        x = group.hash([b"v", b"w"], TAG)
+        blinded, factor = group.blind(key)
+        hidden = group.encrypt(x, blinded)
+        both = group.encrypt(group.encrypt(x, key), another)
+        assert group.encrypt(hidden, group.unblind(another, factor)) == both
+        assert group.encrypt(hidden, another) != both
+        assert hidden != group.encrypt(x, key)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_blinded_keys_and_factors_are_fresh(name: str) -> None:
+    group = a_group(name)
+    key = group.draw_key()
+    pairs = [group.blind(key) for _ in range(20)]
+    assert len({blinded for blinded, _ in pairs}) == 20
+    assert len({factor for _, factor in pairs}) == 20
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_no_factor_is_refused(name: str) -> None:
+    group = a_group(name)
+    key = group.draw_key()
+    order = group.order.to_bytes(group.size, "big")
+    for factor in (b"", bytes(group.size), order, b"\xff" * group.size, bytes(group.size) + b"\1"):
+        with pytest.raises(DataError, match=f"{name}: expected a factor of {group.size} bytes"):
+            group.unblind(key, factor)
+
+
 @pytest.mark.parametrize("name", SECURE)
 def test_other_identifiers_tags_and_keys_give_other_elements(name: str) -> None:
     group = a_group(name)
