@@ -39,6 +39,7 @@ from wiretap import (
 )
 
 from tacit.channel.consortium import Address
+from tacit.channel.frames import VERSION
 
 ROWS = 300
 DRIVER = Path(__file__).with_name("party_with_keylog.py")
@@ -146,7 +147,7 @@ def frames(raw: bytes) -> list[tuple[int, str, bytes]]:
     read = []
     while raw:
         magic, version, kind, name_length, _, length = header.unpack(raw[: header.size])
-        assert (magic, version) == (b"TACT", 1)
+        assert (magic, version) == (b"TACT", VERSION)
         end_of_name = header.size + name_length
         end = end_of_name + length
         assert len(raw) >= end

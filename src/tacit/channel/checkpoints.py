@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.channel.frames import GarbageError
-from tacit.channel.messages import Message, decode, pieces
+from tacit.channel.messages import Contents, decode, pieces
 from tacit.core.errors import DataError
 from tacit.core.files import replacing
 
@@ -33,10 +33,10 @@ class Checkpoint:
 
     step: int
     session: Mapping[str, Any]
-    state: Message
+    state: Contents
 
 
-class Checkpoints:
+class CheckpointFolder:
     """The folder that holds them, of one party and one session."""
 
     def __init__(self, folder: Path) -> None:
@@ -109,5 +109,5 @@ class Checkpoints:
         return Checkpoint(step, session, state)
 
 
-def _marked(state: Message) -> dict[str, Any]:
+def _marked(state: Contents) -> dict[str, Any]:
     return {f"{STATE}{name}": value for name, value in state.items()}

@@ -22,7 +22,7 @@ from tacit.channel.frames import Buffer, GarbageError
 from tacit.channel.table_columns import columns_of, is_table, table_of
 from tacit.core.errors import DataError
 
-Message = Mapping[str, Any]
+Contents = Mapping[str, Any]
 Array = NDArray[Any]
 PIECE = 1 << 20  # bytes in which a message is cut
 LARGEST_HEADER = 1 << 20  # bytes
@@ -36,7 +36,7 @@ TIMES = tuple(
 DTYPES = {np.dtype(code).newbyteorder("<").str: np.dtype(code) for code in (*NUMBERS, *TIMES)}
 
 
-def pieces(message: Message) -> Iterator[Buffer]:
+def pieces(message: Contents) -> Iterator[Buffer]:
     """The bytes of a message, in the pieces in which it is sent; large arrays are not copied."""
     arrays, header = _header(message)
     together = bytearray(LENGTH.pack(len(header)) + header)
@@ -58,7 +58,7 @@ def _bytes(array: Array) -> memoryview:
     return memoryview(raw)
 
 
-def encode(message: Message) -> bytes:
+def encode(message: Contents) -> bytes:
     """A message as one piece."""
     return b"".join(pieces(message))
 
@@ -72,7 +72,7 @@ def decode(raw: Buffer, largest: int = LARGEST_MESSAGE) -> dict[str, Any]:
     return assembly.message()
 
 
-def _header(message: Message) -> tuple[list[Array], bytes]:
+def _header(message: Contents) -> tuple[list[Array], bytes]:
     """The arrays of a message, as they are sent, and the header that describes all of it."""
     arrays: list[Array] = []
     entries: list[list[Any]] = []
@@ -125,7 +125,7 @@ def _strange(values: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ArrayEntry:
     """An array that is to come."""
 
     name: str
@@ -138,7 +138,7 @@ class Entry:
         return math.prod(self.shape) * self.dtype.itemsize
 
     @classmethod
-    def parse(cls, raw: Any) -> Entry:
+    def parse(cls, raw: Any) -> ArrayEntry:
         if not isinstance(raw, list) or len(raw) != 3:
             raise GarbageError("sent a message whose header cannot be read")
         name, code, shape = raw
@@ -157,7 +157,7 @@ class Assembly:
         self.largest = largest
         self._start = bytearray()  # until the header is there
         self._header: dict[str, Any] | None = None
-        self._entries: list[Entry] = []
+        self._entries: list[ArrayEntry] = []
         self._arrays: dict[str, Array] = {}
         self._target = memoryview(b"")  # what is left of the array that is being filled
         self._filled = 0  # arrays
@@ -204,7 +204,7 @@ class Assembly:
         if len(self._start) < end:
             return False
         self._header = _read_header(bytes(self._start[LENGTH.size : end]))
-        self._entries = [Entry.parse(raw) for raw in self._header["arrays"]]
+        self._entries = [ArrayEntry.parse(raw) for raw in self._header["arrays"]]
         self._check_entries()
         del self._start[:end]
         self._make_room()

@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from tacit.channel.checkpoints import Checkpoint, Checkpoints
+from tacit.channel.checkpoints import Checkpoint, CheckpointFolder
 from tacit.channel.endpoint import Conclude, Endpoint, Program, Publish
 from tacit.channel.frames import ChannelError
 from tacit.channel.link import Link
@@ -35,35 +35,47 @@ async def open_session(
     parties: tuple[str, ...],
     protocol: Protocol,
     *,
-    checkpoints: Checkpoints | None = None,
+    checkpoints: CheckpointFolder | None = None,
     on_event: OnEvent = ignore,
 ) -> Session:
     """The session of these parties, once all agree, at the last checkpoint that all have."""
     session = Session(me, links, parties)
-    stored = await asyncio.to_thread(checkpoints.read) if checkpoints is not None else {}
-    subject = {"parties": list(parties), "terms": dict(protocol.terms), "me": me}
-    subject["brings"] = dict(protocol.brings)
-    names = _check_stored(stored, subject, checkpoints)
+    if checkpoints is None:
+        await _agree(session, protocol, None)
+        return session
+    stored = await asyncio.to_thread(checkpoints.read)
+    subject = {
+        "me": me,
+        "parties": list(parties),
+        "terms": dict(protocol.terms),
+        "brings": dict(protocol.brings),
+    }
+    name = _check_stored(stored, subject, checkpoints)
+    statements = await _agree(session, protocol, {"session": name, "steps": sorted(stored)})
+    _go_on(session, {party: statements[party]["held"] for party in parties}, stored)
+    await asyncio.to_thread(checkpoints.drop_after, session.step)
+    session.keep_checkpoints(checkpoints, {**subject, "name": session.name.hex()})
+    if session.step:
+        on_event(Noted(f"going on from checkpoint {session.step}"))
+    return session
+
+
+async def _agree(
+    session: Session, protocol: Protocol, held: Mapping[str, Any] | None
+) -> Mapping[str, Mapping[str, Any]]:
+    """What all parties state; the session is named after all of it."""
     statement = {
-        "terms": {**protocol.terms, "parties": list(parties)},
+        "terms": {**protocol.terms, "parties": list(session.parties)},
         "brings": dict(protocol.brings),
         "nonce": secrets.token_hex(NONCE),
-        "held": {"session": names, "steps": sorted(stored)} if checkpoints is not None else None,
+        "held": held,
     }
     statements = await _exchange(session, protocol, statement)
-    agreement = json.dumps([statements[party] for party in parties], sort_keys=True)
+    agreement = json.dumps([statements[party] for party in session.parties], sort_keys=True)
     session.attempt = hashlib.sha256(agreement.encode()).digest()
     session.name = session.attempt
-    session.brings = {party: statements[party]["brings"] for party in parties}
-    if checkpoints is not None:
-        _go_on(session, {party: statements[party]["held"] for party in parties}, stored)
-        session._checkpoints = checkpoints
-        session._subject = {**subject, "name": session.name.hex()}
-        session._saved = dict.fromkeys(links, session.step)
-        await asyncio.to_thread(checkpoints.drop_after, session.step)
-        if session.step:
-            on_event(Noted(f"going on from checkpoint {session.step}"))
-    return session
+    session.brings = {party: statements[party]["brings"] for party in session.parties}
+    return statements
 
 
 async def _exchange(
@@ -93,7 +105,9 @@ async def _exchange(
 
 
 def _check_stored(
-    stored: Mapping[int, Checkpoint], subject: Mapping[str, Any], checkpoints: Checkpoints | None
+    stored: Mapping[int, Checkpoint],
+    subject: Mapping[str, Any],
+    checkpoints: CheckpointFolder | None,
 ) -> str | None:
     """The name of the session that the checkpoints are of; refuses those of something else."""
     names = {str(checkpoint.session.get("name")) for checkpoint in stored.values()}
@@ -154,7 +168,7 @@ def in_session(
     parties: tuple[str, ...],
     protocol: Protocol,
     *,
-    checkpoints: Checkpoints | None = None,
+    checkpoints: CheckpointFolder | None = None,
     on_event: OnEvent = ignore,
     note_progress: Callable[[], None] = lambda: None,
 ) -> Program[T]:
@@ -178,7 +192,7 @@ async def hold(
     parties: tuple[str, ...],
     protocol: Protocol,
     *,
-    checkpoints: Checkpoints | None = None,
+    checkpoints: CheckpointFolder | None = None,
     conclude: Conclude[T] = lambda _: None,
     publish: Publish = lambda: None,
 ) -> T:

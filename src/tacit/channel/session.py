@@ -13,10 +13,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tacit.channel.checkpoints import Checkpoint, Checkpoints
+from tacit.channel.checkpoints import Checkpoint, CheckpointFolder
 from tacit.channel.frames import ChannelError, GarbageError
 from tacit.channel.link import Link
-from tacit.channel.messages import LARGEST_MESSAGE, Assembly, Message, pieces
+from tacit.channel.messages import LARGEST_MESSAGE, Assembly, Contents, pieces
 from tacit.channel.statements import read_plain
 from tacit.channel.tasks import to_the_end, together
 
@@ -40,9 +40,9 @@ class Session:
         self.attempt = b""
         self.brings: Mapping[str, Mapping[str, Any]] = {}
         self.step = 0
-        self.state: Message | None = None
+        self.state: Contents | None = None
         self.note_progress: Callable[[], None] = lambda: None
-        self._checkpoints: Checkpoints | None = None
+        self._checkpoints: CheckpointFolder | None = None
         self._subject: dict[str, Any] = {}  # what checkpoints say of their session
         self._sent = dict.fromkeys(links, 0)  # messages since the start of the attempt
         self._received = dict.fromkeys(links, 0)
@@ -52,7 +52,7 @@ class Session:
 
     # messages
 
-    async def send(self, peer: str, name: str, message: Message) -> None:
+    async def send(self, peer: str, name: str, message: Contents) -> None:
         """Sends a message of any size; waits while the peer is behind.
 
         The arrays may be changed once this returns.
@@ -77,7 +77,7 @@ class Session:
         self._received[peer] += 1
         return message
 
-    async def send_all(self, name: str, message: Message) -> None:
+    async def send_all(self, name: str, message: Contents) -> None:
         """Sends a message to all peers."""
         await together(*(self.send(peer, name, message) for peer in self.links))
 
@@ -89,7 +89,7 @@ class Session:
         return dict(zip(self.links, await together(*receiving), strict=True))
 
     async def broadcast(
-        self, name: str, message: Message, *, largest: int = LARGEST_MESSAGE
+        self, name: str, message: Contents, *, largest: int = LARGEST_MESSAGE
     ) -> dict[str, dict[str, Any]]:
         """Sends a message to all, and returns that of each peer, which all have heard alike.
 
@@ -128,7 +128,13 @@ class Session:
 
     # checkpoints
 
-    async def checkpoint(self, state: Message) -> None:
+    def keep_checkpoints(self, folder: CheckpointFolder, subject: Mapping[str, Any]) -> None:
+        """From now on there may be checkpoints, which say what their session is about."""
+        self._checkpoints = folder
+        self._subject = dict(subject)
+        self._saved = dict.fromkeys(self.links, self.step)
+
+    async def checkpoint(self, state: Contents) -> None:
         """Saves the state, from which the program can go on; all parties do so at the same moment.
 
         No message may be under way then. It waits until all have saved the checkpoint before.
@@ -163,7 +169,7 @@ class Session:
                 )
 
 
-def _digest(message: Message) -> str:
+def _digest(message: Contents) -> str:
     digest = hashlib.sha256()
     for piece in pieces(message):
         digest.update(piece)

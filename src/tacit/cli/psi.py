@@ -153,12 +153,9 @@ def psi_command(
         "proxy": proxy,
         "most": most,
         "log": log,
+        "patience": patience,
     }
-    if local:
-        _check_local(data, network)
-    else:
-        _check_networked(files)
-        settings |= {**network, "patience": patience}
+    settings |= _settings_of_one(local, files, data, network)
     outcomes = _compare(files if local else data, out, settings, quiet=quiet)
     if as_json:
         print_outcomes_json(outcomes)
@@ -172,9 +169,21 @@ def _checked_key(key: list[str] | None) -> list[str]:
     return key
 
 
+def _settings_of_one(
+    local: bool, files: list[Path] | None, data: Path | None, network: dict[str, Any]
+) -> dict[str, Any]:
+    """The settings of one party, where this process is one."""
+    if local:
+        _check_local(data, network)
+        return {}
+    _check_networked(files)
+    return network
+
+
 def _check_local(data: Path | None, network: dict[str, Any]) -> None:
     """Refuses options of a party where all parties are in this process."""
-    if data or any(network.values()):
+    given = [name for name, value in network.items() if value and name != "patience"]
+    if data or given:
         example = "tacit psi --local a.csv b.csv --key nin"
         raise StudyError(f"--local takes only tables, as in: {example}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -49,7 +50,7 @@ def read_all(raw: bytes, largest: int = LARGEST) -> list[Frame]:
         connection = Connection(reader, Nowhere(), "bob", "here")
         connection.largest = largest
         frames = []
-        with pytest.raises(ConnectionResetError):
+        with suppress(ConnectionResetError):
             while True:
                 frames += await connection.read_all()
         assert not connection._buffer, "a frame was cut"

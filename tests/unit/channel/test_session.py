@@ -15,7 +15,7 @@ import pytest
 from loops import run, stopped
 
 from tacit.channel import endpoint as endpoints
-from tacit.channel.checkpoints import Checkpoint, Checkpoints
+from tacit.channel.checkpoints import Checkpoint, CheckpointFolder
 from tacit.channel.endpoint import Endpoint
 from tacit.channel.frames import ChannelError
 from tacit.channel.link import Link
@@ -249,8 +249,8 @@ class Party:
     events: list[Event] = field(default_factory=list)
 
     @property
-    def checkpoints(self) -> Checkpoints:
-        return Checkpoints(self.folder / self.name)
+    def checkpoints(self) -> CheckpointFolder:
+        return CheckpointFolder(self.folder / self.name)
 
     def steps(self) -> list[int]:
         return sorted(self.checkpoints.read())
@@ -320,8 +320,8 @@ def test_all_go_on_from_the_last_common_checkpoint(victim: str, at: int, tmp_pat
     run(scene())
 
 
-def saved(folder: Path, step: int, **session: Any) -> Checkpoints:
-    checkpoints = Checkpoints(folder)
+def saved(folder: Path, step: int, **session: Any) -> CheckpointFolder:
+    checkpoints = CheckpointFolder(folder)
     checkpoints.save(Checkpoint(step, {"name": "ab" * 32, **session}, {"x": np.arange(step)}))
     return checkpoints
 

@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tacit.channel.frames import Buffer
 from tacit.core.errors import DataError
 from tacit.core.registry import Registered
-
-Buffer = bytes | memoryview
 
 
 @dataclass(frozen=True)

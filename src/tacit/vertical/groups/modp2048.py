@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tacit.channel.frames import Buffer
 from tacit.core.errors import DataError
 from tacit.vertical.groups.gmp import gmp
-from tacit.vertical.groups.group import Buffer, Group
+from tacit.vertical.groups.group import Group
 from tacit.vertical.groups.hashing import expand_message_xmd
 
 P = int(  # RFC 3526, section 3, group 14

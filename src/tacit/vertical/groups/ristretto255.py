@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tacit.channel.frames import Buffer
 from tacit.core.errors import DataError
-from tacit.vertical.groups.group import Buffer, Group
+from tacit.vertical.groups.group import Group
 from tacit.vertical.groups.hashing import expand_message_xmd
 from tacit.vertical.groups.sodium import POINT, SCALAR, UNIFORM, Sodium, sodium
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit.channel.frames import Buffer
 from tacit.core.errors import MissingDependencyError
 
 POINT, SCALAR, UNIFORM = 32, 32, 64  # bytes
@@ -49,7 +50,7 @@ class Sodium:
             self._from_hash(target, source)
         return points.tobytes()
 
-    def multiply(self, points: bytes | memoryview, scalar: bytes) -> tuple[bytes, int | None]:
+    def multiply(self, points: Buffer, scalar: bytes) -> tuple[bytes, int | None]:
         """Each point of ristretto255 times the scalar, in constant time.
 
         Where a point cannot be multiplied there are no products, but the position of the first such
@@ -58,14 +59,12 @@ class Sodium:
         """
         return self._products(self._multiply, points, scalar)
 
-    def multiply_x25519(
-        self, coordinates: bytes | memoryview, scalar: bytes
-    ) -> tuple[bytes, int | None]:
+    def multiply_x25519(self, coordinates: Buffer, scalar: bytes) -> tuple[bytes, int | None]:
         """The same with the function X25519 of RFC 7748, which refuses points of low order."""
         return self._products(self._x25519, coordinates, scalar)
 
     def _products(
-        self, multiply: Callable[..., int], points: bytes | memoryview, scalar: bytes
+        self, multiply: Callable[..., int], points: Buffer, scalar: bytes
     ) -> tuple[bytes, int | None]:
         factors = np.frombuffer(points, np.uint8)
         secret = np.frombuffer(scalar, np.uint8)

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tacit.channel.frames import Buffer
 from tacit.core.errors import DataError
-from tacit.vertical.groups.group import Buffer, Group
+from tacit.vertical.groups.group import Group
 
 P = 9223372036854771239
 Q = 4611686018427385619  # P = 2 Q + 1

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tacit.channel.frames import Buffer
 from tacit.core.errors import DataError
 from tacit.vertical.groups.crypto_mb import crypto_mb
 from tacit.vertical.groups.gmp import gmp
-from tacit.vertical.groups.group import Buffer, Group
+from tacit.vertical.groups.group import Group
 from tacit.vertical.groups.hashing import expand_message_xmd
 from tacit.vertical.groups.sodium import POINT, SCALAR, sodium
 
