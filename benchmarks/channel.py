@@ -8,8 +8,8 @@ socket blocks and frames nothing: it shows what OpenSSL and the system allow fro
 left out where grpcio is not installed.
 
 Longer lines lead through a proxy that keeps every byte for half of the round trip and limits no
-rate. It is a third process, and takes its share of the cores. All take turns, and medians are shown;
-behind each figure is its ratio to that of tacit's links.
+rate. It is a third process, and takes its share of the cores. All take turns, and medians are
+shown; behind each figure is its ratio to that of tacit's links.
 
 Usage: python benchmarks/channel.py [repeats]
 """
