@@ -70,10 +70,15 @@ class HttpProxy:
             line.cut()
 
     async def _forget_idle(self, idle: float) -> None:
+        now = time.monotonic()
         while True:
             await asyncio.sleep(idle / GLANCES)
+            before = now
+            now = time.monotonic()
+            if now - before > idle / 2:
+                continue  # we were asleep, and have not seen what came
             for line in list(self.lines):
-                if time.monotonic() - line.active > idle:
+                if now - line.active > idle:
                     self.forgotten += 1
                     line.cut()
 
