@@ -13,9 +13,9 @@ test: check  ## everything: style, types, architecture, tests, examples
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 soak: $(EVERYTHING)  ## many more kills and lost messages than in `make test`; takes minutes
-	TACIT_KILLS=10 TACIT_SCHEDULES=7000 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 \
+	TACIT_KILLS=10 TACIT_SCHEDULES=7000 TACIT_SOAK_MINUTES=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 \
 	  tests/unit/execution/test_runner.py::test_kills_at_random_moments_lose_nothing \
-	  tests/network/test_kill.py tests/unit/rounds/test_rehearsal.py
+	  tests/network/test_kill.py tests/network/test_lasting.py tests/unit/rounds/test_rehearsal.py
 
 check: $(EVERYTHING)
 	$(BIN)/ruff check .

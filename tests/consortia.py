@@ -43,9 +43,10 @@ class Identity:
         listen: Address | None = None,
         connect: Mapping[str, Address] | None = None,
         pins: Mapping[str, str] | None = None,
+        proxy: str | None = None,
     ) -> TlsCarrier:
         credentials = Credentials.read(self.ca, self.certificate, self.key)
-        return TlsCarrier(credentials, listen=listen, connect=connect or {}, pins=pins)
+        return TlsCarrier(credentials, listen=listen, connect=connect or {}, pins=pins, proxy=proxy)
 
 
 @cache

@@ -83,8 +83,9 @@ def dialler(
     *,
     shown: Identity | None = None,
     timing: Timing = PATIENT,
+    proxy: str | None = None,
 ) -> Party:
-    carrier = (shown or identity(me)).carrier(connect=peers)
+    carrier = (shown or identity(me)).carrier(connect=peers, proxy=proxy)
     return _party(me, tuple(peers), carrier, timing)
 
 

@@ -25,6 +25,7 @@ KEPT = 2
 LARGEST = 1 << 40  # bytes
 STATE = "state "  # before the names of a state, so that they differ from our own
 NAME = re.compile(r"checkpoint-(\d{1,18})")
+UNFINISHED = re.compile(r"\.checkpoint-\d{1,18}\.\w+")  # of a process that died while it wrote
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,12 @@ class CheckpointFolder:
                 self._path(step).unlink(missing_ok=True)
 
     def drop_after(self, step: int) -> None:
-        """Removes those beyond a step: from there the session goes on anew."""
+        """Removes those beyond a step, from where the session goes on anew, and unfinished ones."""
         for later in self._steps():
             if later > step:
                 self._path(later).unlink(missing_ok=True)
+        for path in self._unfinished():
+            path.unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Removes all, as the session is over; the folder too, if nothing else is in it."""
@@ -84,6 +87,11 @@ class CheckpointFolder:
             return []
         matches = [NAME.fullmatch(name) for name in os.listdir(self.folder)]
         return sorted(int(match[1]) for match in matches if match)
+
+    def _unfinished(self) -> list[Path]:
+        if not self.folder.is_dir():
+            return []
+        return [path for path in self.folder.iterdir() if UNFINISHED.fullmatch(path.name)]
 
     def _path(self, step: int) -> Path:
         return self.folder / f"checkpoint-{step}"

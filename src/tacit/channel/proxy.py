@@ -56,9 +56,14 @@ class Proxy:
 
     async def connect(self, target: Address, limit: int) -> Stream:
         """A stream to the target, through this proxy."""
-        reader, writer = await asyncio.open_connection(
-            self.address.host, self.address.port, limit=limit
-        )
+        host, port = self.address.host, self.address.port
+        try:
+            reader, writer = await asyncio.open_connection(host, port, limit=limit)
+        except OSError as error:
+            reason = (error.strerror or str(error)).split(" (")[0]  # Python adds the address
+            raise ConnectionRefusedError(
+                f"the proxy {self.address} cannot be reached: {reason}"
+            ) from None
         try:
             writer.write(self._request(target))
             self._check(await _read_answer(reader))
@@ -94,7 +99,7 @@ async def _read_answer(reader: asyncio.StreamReader) -> bytes:
     """What the proxy says before it passes bytes on."""
     try:
         return await reader.readuntil(b"\r\n\r\n")
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+    except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         raise ConnectionRefusedError("the proxy closed it, or does not speak HTTP") from None
 
 

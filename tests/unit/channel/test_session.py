@@ -449,3 +449,15 @@ def test_starts_between_checkpoints_are_counted_and_those_before_forgotten() -> 
         assert endpoint._restarts == 0
 
     run(scene())
+
+
+def test_what_a_death_left_half_written_is_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    checkpoints = Checkpoints(folder)
+    checkpoints.save(Checkpoint(1, {}, {"x": 1}))
+    (folder / ".checkpoint-2.ab_cd123").write_bytes(b"tacit")
+    checkpoints.drop_after(1)
+    assert [path.name for path in folder.iterdir()] == ["checkpoint-1"]
+    (folder / ".checkpoint-3.ab_cd123").write_bytes(b"tacit")
+    checkpoints.clear()
+    assert not folder.exists()
