@@ -156,7 +156,7 @@ def psi_command(
         "patience": patience,
     }
     settings |= _settings_of_one(local, files, data, network)
-    outcomes = _compare(files if local else data, out, settings, quiet=quiet)
+    outcomes = _compare(files or data, out, settings, quiet=quiet)
     if as_json:
         print_outcomes_json(outcomes)
     elif not quiet:
