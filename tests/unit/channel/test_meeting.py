@@ -86,6 +86,12 @@ def test_of_two_one_may_listen_elsewhere_and_the_other_connect_there() -> None:
             "neither alice nor bob has an address; one of them has to listen at an address",
             ("listen", "connect"),
         ),
+        (
+            {"alice": None, "bob": None, "carol": CAROL},
+            {},
+            "neither alice nor bob has an address; put one into the consortium's file",
+            (),
+        ),
     ],
 )
 def test_what_cannot_meet_is_told(
