@@ -17,7 +17,7 @@ from typing import Any
 
 from chains import Chain
 
-from tacit.channel.checkpoints import Checkpoints
+from tacit.channel.checkpoints import CheckpointFolder
 from tacit.channel.consortium import Address
 from tacit.channel.credentials import Credentials
 from tacit.channel.endpoint import Endpoint
@@ -75,7 +75,7 @@ async def take_part(part: dict[str, Any]) -> str:
     async def program(session: Session) -> str:
         return await chain.run(session, note)
 
-    checkpoints = Checkpoints(Path("checkpoints"))
+    checkpoints = CheckpointFolder(Path("checkpoints"))
     return await hold(endpoint, program, parties, chain.protocol, checkpoints=checkpoints)
 
 

@@ -28,7 +28,7 @@ from loops import run
 from processes import SOURCE
 from proxies import HttpProxy
 
-from tacit.channel.checkpoints import Checkpoints
+from tacit.channel.checkpoints import CheckpointFolder
 from tacit.channel.loopback import converse
 from tacit.channel.opening import in_session
 
@@ -316,7 +316,7 @@ def undisturbed(folder: Path) -> set[str]:
     chain = Chain(SEED, EXCHANGES, EVERY)
     programs = {}
     for name in PARTIES:
-        checkpoints = Checkpoints(folder / f"undisturbed-{name}")
+        checkpoints = CheckpointFolder(folder / f"undisturbed-{name}")
         programs[name] = in_session(
             chain.run, name, PARTIES, chain.protocol, checkpoints=checkpoints
         )

@@ -134,7 +134,7 @@ class Endpoint:
         await to_the_end(asyncio.to_thread(publish))
         with suppress(TimeoutError):  # all are done; a peer whose line is broken may not know it
             async with asyncio.timeout(LINGER):
-                await asyncio.gather(*(link.flush() for link in links))
+                await asyncio.gather(*(link.flush(DONE) for link in links))
         return result
 
     def _is_late(self, link: Link, hello: Hello) -> bool:

@@ -149,10 +149,20 @@ class Link:
             asyncio.get_running_loop().call_soon(self._acknowledge)
         return bytes(stream.take())
 
-    async def flush(self) -> None:
-        """Waits until the peer's program has taken everything, or has said that it is done."""
-        while not self.closing and any(stream.sent for stream in self._outgoing.values()):
+    async def flush(self, *names: str) -> None:
+        """Waits until the peer's program has taken all messages of these names, or of any.
+
+        It does not wait for a peer that has said that it is done.
+        """
+        while not self.closing and self._is_awaiting(names):
             await self._change()
+
+    def _is_awaiting(self, names: tuple[str, ...]) -> bool:
+        """Whether a message of these names, or of any, has not been taken yet."""
+        for name, stream in self._outgoing.items():
+            if stream.sent and (name in names or not names):
+                return True
+        return False
 
     # what follows is for the endpoint that owns the link
 

@@ -49,6 +49,8 @@ class Session:
         self._saved = dict.fromkeys(links, 0)  # the last checkpoint of each peer
         self._counts: dict[str, tuple[int, int]] = {}  # sent and received at our last checkpoint
         self._locks: dict[tuple[str, str, str], asyncio.Lock] = {}
+        self._cut: set[tuple[str, str]] = set()  # names of which a message was sent in part
+        self._assemblies: dict[tuple[str, str], Assembly] = {}  # that have come in part
 
     # messages
 
@@ -58,22 +60,30 @@ class Session:
         The arrays may be changed once this returns.
         """
         async with self._lock("send", peer, name):
+            if (peer, name) in self._cut:
+                raise ValueError(f"sending {name!r} to {peer} was cancelled before all was sent")
             for piece in pieces(message):
+                self._cut.add((peer, name))
                 await self.links[peer].send(name, piece)
+            self._cut.discard((peer, name))
         self._sent[peer] += 1
 
     async def receive(
         self, peer: str, name: str, *, largest: int = LARGEST_MESSAGE
     ) -> dict[str, Any]:
-        """The peer's next message of that name, which has at most so many bytes of arrays."""
-        assembly = Assembly(largest)
+        """The peer's next message of that name, which has at most so many bytes of arrays.
+
+        Whoever is cancelled meanwhile loses nothing: the next call goes on.
+        """
         async with self._lock("receive", peer, name):
+            assembly = self._assemblies.setdefault((peer, name), Assembly(largest))
             try:
                 while not assembly.complete:
                     assembly.add(await self.links[peer].receive(name))
                 message = assembly.message()
             except GarbageError as error:
                 raise ChannelError(f"{peer} {error}") from None
+            del self._assemblies[peer, name]
         self._received[peer] += 1
         return message
 

@@ -20,6 +20,7 @@ from tacit.channel.endpoint import Endpoint
 from tacit.channel.frames import ChannelError
 from tacit.channel.link import Link
 from tacit.channel.loopback import MeetingRoom, converse
+from tacit.channel.messages import pieces
 from tacit.channel.opening import TERMS, hold, in_session
 from tacit.channel.session import Session
 from tacit.channel.statements import Difference, Protocol
@@ -144,6 +145,42 @@ def test_two_who_send_under_one_name_at_the_same_time_do_not_mix_their_pieces() 
     for messages in everybody(program, Protocol({}), ("alice", "bob")).values():
         assert sorted(int(message["x"].max()) for message in messages) == [0, 1, 2, 3]
         assert all(np.ptp(message["x"]) == 0 for message in messages)
+
+
+def test_who_is_cancelled_while_it_receives_loses_no_piece() -> None:
+    async def slow(session: Session) -> None:
+        parts = list(pieces({"x": np.arange(1_000_000)}))
+        for part in parts:
+            await session.links["bob"].send("m", part)
+            await session.receive("bob", "next")
+
+    async def impatient(session: Session) -> None:
+        receiving = asyncio.create_task(session.receive("alice", "m"))
+        while not receiving.done():
+            for _ in range(20):
+                await asyncio.sleep(0)
+            if not receiving.done():
+                receiving.cancel()
+                await asyncio.wait([receiving])
+                receiving = asyncio.create_task(session.receive("alice", "m"))
+            await session.send("alice", "next", {})
+        assert np.array_equal(receiving.result()["x"], np.arange(1_000_000))
+
+    protocols = dict.fromkeys(("alice", "bob"), Protocol({}))
+    meet({"alice": slow, "bob": impatient}, protocols)
+
+
+def test_a_message_that_was_cut_short_is_not_followed_by_another() -> None:
+    async def program(session: Session) -> None:
+        (peer,) = session.links
+        sending = asyncio.create_task(session.send(peer, "m", {"x": np.zeros(3 << 20)}))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert await stopped(sending)
+        with pytest.raises(ValueError, match=r"sending 'm' to .* was cancelled"):
+            await session.send(peer, "m", {"x": 1})
+
+    everybody(program, Protocol({}), ("alice", "bob"))
 
 
 def test_a_broadcast_reaches_all() -> None:
@@ -453,7 +490,7 @@ def test_starts_between_checkpoints_are_counted_and_those_before_forgotten() -> 
 
 def test_what_a_death_left_half_written_is_removed(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
-    checkpoints = Checkpoints(folder)
+    checkpoints = CheckpointFolder(folder)
     checkpoints.save(Checkpoint(1, {}, {"x": 1}))
     (folder / ".checkpoint-2.ab_cd123").write_bytes(b"tacit")
     checkpoints.drop_after(1)

@@ -36,7 +36,7 @@ Make = Callable[[Path], None]
 @pytest.fixture
 def consortium(tmp_path: Path) -> Path:
     assert tacit("cert", "init", "heart", cwd=tmp_path).returncode == 0
-    assert tacit("cert", "issue", "alice", cwd=tmp_path).returncode == 0
+    assert tacit("cert", "issue", "alice", "--with-key", cwd=tmp_path).returncode == 0
     return tmp_path / "consortium"
 
 
