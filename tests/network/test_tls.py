@@ -567,6 +567,77 @@ def test_a_stranger_who_answers_in_the_place_of_the_peer_does_not_end_the_conver
     run(scene())
 
 
+@asynccontextmanager
+async def injecting(target: Address, to_dialler: bool) -> AsyncIterator[tuple[Address, list[Any]]]:
+    """A middleman who passes all on; what is put into the list comes from him, in plain text."""
+    writers: list[Any] = []
+    tasks = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.add(asyncio.current_task())
+        try:
+            far_reader, far_writer = await asyncio.open_connection(target.host, target.port)
+        except OSError:  # alice has gone by then
+            return writer.transport.abort()
+        writers.append(writer if to_dialler else far_writer)
+
+        async def pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            with suppress(OSError):
+                while data := await source.read(1 << 14):
+                    sink.write(data)
+            sink.transport.abort()
+
+        await asyncio.gather(pass_on(reader, far_writer), pass_on(far_reader, writer))
+        return None
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield Address("127.0.0.1", server.sockets[0].getsockname()[1]), writers
+    finally:
+        server.close()
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def has_heard(party: Party) -> bool:
+    """Whether a message of the one peer has come."""
+    (link,) = party.endpoint.links.values()
+    return any(stream.next for stream in link._incoming.values())
+
+
+@pytest.mark.parametrize("to_dialler", [True, False])
+@pytest.mark.parametrize("said", [b"HTTP/1.1 502 Bad Gateway\r\n\r\n", b"\x15\x03\x03\0\2\2\x30"])
+def test_plain_text_in_an_established_line_breaks_the_line_and_not_the_conversation(
+    said: bytes, to_dialler: bool
+) -> None:
+    """A proxy whose other side has gone says 502; the second one is an alert of anybody's."""
+
+    async def scene() -> None:
+        alice = listener("alice", "bob")
+        together = asyncio.Event()
+
+        async def program(links: Links) -> bytes:
+            (link,) = links.values()
+            await link.send("x", b"before")
+            await link.receive("x")
+            await together.wait()
+            await link.send("x", b"after")
+            return await link.receive("x")
+
+        waiting = asyncio.create_task(alice.endpoint.run(program))
+        async with injecting(await alice.address(), to_dialler) as (address, writers):
+            bob = dialler("bob", {"alice": address})
+            running = asyncio.create_task(bob.endpoint.run(program))
+            await until(lambda: has_heard(bob) and has_heard(alice))
+            writers[0].write(said)
+            await until(lambda: len(writers) > 1)  # the line was made again
+            together.set()
+            assert await running == await waiting == b"after"
+
+    run(scene(), limit=60)
+
+
 def test_a_listener_with_another_version_is_told() -> None:
     async def scene() -> None:
         newer = HEADER.pack(MAGIC, 9, Kind.BEAT, 0, 0, 0)

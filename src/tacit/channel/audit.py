@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from tacit.core.errors import DataError, TacitError
 
+START = b'{"begin": "'  # of each line
 OUTCOME = 512  # bytes of an outcome, with the spaces after it
 COMPLETED, FAILED, NOT_ENDED = "completed", "failed", "not ended"
 RECENT = timedelta(days=1)
@@ -36,8 +37,8 @@ class SessionLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().absolute()
-        with self._appending():
-            pass  # whether it can be written to is known before anything is sent
+        with self._appending() as handle:  # what cannot be written to is told before the session
+            self._check_is_log(handle)
 
     def append(self, entry: Mapping[str, Any], outcome: Mapping[str, Any]) -> int:
         """Adds a line; returns where in the file its outcome starts."""
@@ -76,6 +77,14 @@ class SessionLog:
                     continue
                 if isinstance(entry, dict):
                     yield entry
+
+    def _check_is_log(self, handle: int) -> None:
+        """Refuses a file that is something else, such as a table: lines would be added to it."""
+        start = os.pread(handle, len(START), 0)
+        if start and start != START:
+            raise DataError(
+                f"{self.path} is not a log of sessions; name another file", parameters=("log",)
+            )
 
     def _read(self, place: int, count: int) -> bytes:
         with self.path.open("rb") as file:
@@ -198,9 +207,11 @@ def _padded(outcome: Mapping[str, Any]) -> bytes:
     """The outcome with spaces up to its usual length; a reason that is too long is cut."""
     raw = json.dumps(dict(outcome)).encode()
     reason = str(outcome.get("reason", ""))[:OUTCOME]
-    while len(raw) > OUTCOME:
+    while len(raw) > OUTCOME and reason:
         reason = reason[:-10]
         raw = json.dumps({**outcome, "reason": f"{reason}..."}).encode()
+    if len(raw) > OUTCOME:
+        raise ValueError(f"an outcome has at most {OUTCOME} bytes, this one {len(raw)}")
     return raw.ljust(OUTCOME)
 
 

@@ -40,8 +40,8 @@ class Checkpoint:
 class CheckpointFolder:
     """The folder that holds them, of one party and one session."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
 
     def read(self) -> dict[int, Checkpoint]:
         """Those that are there and whole, by their steps; a damaged one counts as absent."""

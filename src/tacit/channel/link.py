@@ -21,9 +21,7 @@ from tacit.channel.frames import LARGEST, Buffer, ChannelError, Frame, GarbageEr
 # 1 Gbit/s with 50 ms from end to end and back holds 6 MB.
 WINDOW = 8 << 20
 OVERHEAD = 256  # bytes that a message takes beside its data
-# What a peer may have us keep.
-NAMES = 64
-WAITING = 512 << 20  # bytes
+NAMES = 64  # of messages, each with a window of its own, that a peer may have us keep
 
 
 class RestartError(ChannelError):
@@ -122,10 +120,11 @@ class Link:
         if name not in self._outgoing and len(self._outgoing) >= NAMES:
             raise ValueError(f"{name}: a link has at most {NAMES} names of messages")
         stream = self._outgoing.setdefault(name, Outgoing())
+        start = time.monotonic()
         while stream.full():
-            await self._change()
+            await self._change_in_time(start, f"taken no {name!r}")
         self._check()
-        if isinstance(data, bytearray) or not memoryview(data).readonly:
+        if not isinstance(data, bytes):  # a view that is read-only here may be written elsewhere
             data = bytes(data)
         await self._put(stream.add(name, data))
 
@@ -134,15 +133,9 @@ class Link:
         stream = self._incoming.setdefault(name, Incoming())
         start = time.monotonic()
         while not stream.waiting:
-            deadline = max(start, self.active) + self.answer
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise ChannelError(
-                    f"{self.peer} has sent no {name!r}, nor anything else, for {self.answer:g} s"
-                )
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._change()
+            if self.closing:
+                raise ChannelError(f"{self.peer} has left before it sent {name!r}")
+            await self._change_in_time(start, f"sent no {name!r}")
         self._check()
         if not self._acknowledging:
             self._acknowledging = True
@@ -217,10 +210,8 @@ class Link:
 
     def _take(self, frame: Frame) -> None:
         if frame.kind is Kind.DATA:
-            self.active = time.monotonic()
             self._take_data(frame)
         elif frame.kind is Kind.TAKEN:
-            self.active = time.monotonic()
             self._forget_taken(frame)
         elif frame.kind is Kind.REFUSED:
             raise ChannelError(frame.words)
@@ -242,8 +233,8 @@ class Link:
                 f"sent message {frame.number} of {frame.name!r} before message {stream.next}"
             )
         stream.add(frame.data)
-        cost = sum(incoming.cost for incoming in self._incoming.values())
-        if stream.cost > WINDOW + LARGEST + OVERHEAD or cost > WAITING:
+        self.active = time.monotonic()
+        if stream.cost > WINDOW + LARGEST + OVERHEAD:
             raise GarbageError("keeps sending without waiting for us")
 
     def _forget_taken(self, frame: Frame) -> None:
@@ -253,6 +244,8 @@ class Link:
             raise GarbageError(
                 f"says that it took {frame.number} messages {frame.name!r}, of {stream.next} sent"
             )
+        if stream.sent and stream.sent[0].number < frame.number:
+            self.active = time.monotonic()
         stream.forget(frame.number)
 
     def _acknowledge(self) -> None:
@@ -288,6 +281,18 @@ class Link:
             if not waiter.done():
                 waiter.set_result(None)
         self._waiters.clear()
+
+    async def _change_in_time(self, start: float, failing: str) -> None:
+        """Waits for a change, and not longer than a peer that is there may do nothing."""
+        deadline = max(start, self.active) + self.answer
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise ChannelError(
+                f"{self.peer} has {failing}, nor anything else, for {self.answer:g} s"
+            )
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                await self._change()
 
     async def _change(self) -> None:
         """Waits until something about the link has changed."""

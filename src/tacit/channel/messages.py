@@ -8,6 +8,7 @@ anything is made room for.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import struct
@@ -27,6 +28,7 @@ Array = NDArray[Any]
 PIECE = 1 << 20  # bytes in which a message is cut
 LARGEST_HEADER = 1 << 20  # bytes
 LARGEST_MESSAGE = 1 << 30  # bytes that are taken unless the program expects more
+LARGEST_ARRAY = 1 << 48  # bytes, also of what an axis of length 0 leaves empty
 MOST_DIMENSIONS = 32
 LENGTH = struct.Struct("!I")
 NUMBERS = "?bBhHiIqQefdFD"
@@ -145,16 +147,21 @@ class ArrayEntry:
         known = isinstance(name, str) and isinstance(code, str) and code in DTYPES
         if not known or not isinstance(shape, list) or len(shape) > MOST_DIMENSIONS:
             raise GarbageError("sent a message with an array of unknown kind")
-        if not all(type(length) is int and 0 <= length < 1 << 48 for length in shape):
+        if not all(type(length) is int and length >= 0 for length in shape):
             raise GarbageError("sent a message with an array of impossible shape")
-        return cls(name, DTYPES[code], tuple(shape))
+        entry = cls(name, DTYPES[code], tuple(shape))
+        if math.prod(max(1, length) for length in shape) * entry.dtype.itemsize >= LARGEST_ARRAY:
+            raise GarbageError("sent a message with an array of impossible shape")
+        return entry
 
 
 class Assembly:
     """A message of which pieces come one after the other."""
 
-    def __init__(self, largest: int = LARGEST_MESSAGE) -> None:
+    def __init__(self, largest: int = LARGEST_MESSAGE, *, is_hashed: bool = False) -> None:
         self.largest = largest
+        self.is_hashed = is_hashed
+        self.digest = hashlib.sha256()  # of all that came, if it is hashed
         self._start = bytearray()  # until the header is there
         self._header: dict[str, Any] | None = None
         self._entries: list[ArrayEntry] = []
@@ -169,6 +176,8 @@ class Assembly:
     def add(self, piece: Buffer) -> None:
         """The next bytes; a GarbageError where they cannot belong to a message."""
         rest = memoryview(piece)
+        if self.is_hashed:
+            self.digest.update(rest)
         if self._header is None:
             self._start += rest
             if not self._has_header():
@@ -186,6 +195,9 @@ class Assembly:
 
     def message(self) -> dict[str, Any]:
         """The complete message."""
+        for array in self._arrays.values():
+            if array.dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
+                raise GarbageError("sent truth values that are neither true nor false")
         assert self._header is not None
         message: dict[str, Any] = dict(self._header["values"])
         for name, description in self._header["tables"].items():

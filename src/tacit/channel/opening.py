@@ -21,12 +21,14 @@ from tacit.channel.frames import ChannelError
 from tacit.channel.link import Link
 from tacit.channel.session import Session
 from tacit.channel.statements import LONGEST_STATEMENT, NONCE, Protocol, read_statement
-from tacit.channel.tasks import together
+from tacit.channel.tasks import to_the_end, together
 from tacit.core.errors import DataError
 from tacit.core.events import Noted, OnEvent, ignore
 
 T = TypeVar("T")
 TERMS = "(terms)"
+START = (0, "")
+LAST = "g"  # behind every attempt, which is in hex
 
 
 async def open_session(
@@ -50,18 +52,20 @@ async def open_session(
         "terms": dict(protocol.terms),
         "brings": dict(protocol.brings),
     }
-    name = _check_stored(stored, subject, checkpoints)
-    statements = await _agree(session, protocol, {"session": name, "steps": sorted(stored)})
+    _check_stored(stored, subject, checkpoints)
+    held = [[step, checkpoint.session["attempt"]] for step, checkpoint in sorted(stored.items())]
+    statements = await _agree(session, protocol, held)
     _go_on(session, {party: statements[party]["held"] for party in parties}, stored)
-    await asyncio.to_thread(checkpoints.drop_after, session.step)
-    session.keep_checkpoints(checkpoints, {**subject, "name": session.name.hex()})
+    await to_the_end(asyncio.to_thread(checkpoints.drop_after, session.step))
+    names = {"name": session.name.hex(), "attempt": session.attempt.hex()}
+    session.keep_checkpoints(checkpoints, {**subject, **names})
     if session.step:
         on_event(Noted(f"going on from checkpoint {session.step}"))
     return session
 
 
 async def _agree(
-    session: Session, protocol: Protocol, held: Mapping[str, Any] | None
+    session: Session, protocol: Protocol, held: list[Any] | None
 ) -> Mapping[str, Mapping[str, Any]]:
     """What all parties state; the session is named after all of it."""
     statement = {
@@ -105,56 +109,52 @@ async def _exchange(
 
 
 def _check_stored(
-    stored: Mapping[int, Checkpoint],
-    subject: Mapping[str, Any],
-    checkpoints: CheckpointFolder | None,
-) -> str | None:
-    """The name of the session that the checkpoints are of; refuses those of something else."""
-    names = {str(checkpoint.session.get("name")) for checkpoint in stored.values()}
+    stored: Mapping[int, Checkpoint], subject: Mapping[str, Any], checkpoints: CheckpointFolder
+) -> None:
+    """Refuses checkpoints of something else."""
+    expected = json.loads(json.dumps(dict(subject)))
     for checkpoint in stored.values():
-        about = {key: value for key, value in checkpoint.session.items() if key != "name"}
-        if about != json.loads(json.dumps(dict(subject))) or len(names) > 1:
-            assert checkpoints is not None
+        about = {key: checkpoint.session.get(key) for key in expected}
+        if about != expected or not {"name", "attempt"} <= checkpoint.session.keys():
             raise DataError(
                 f"the checkpoints in {checkpoints.folder} are of another session, with other terms "
                 "or data; name another folder, or remove them"
             )
-    return names.pop() if names else None
 
 
 def _go_on(
-    session: Session,
-    held: Mapping[str, Mapping[str, Any]],
-    stored: Mapping[int, Checkpoint],
+    session: Session, held: Mapping[str, list[Any]], stored: Mapping[int, Checkpoint]
 ) -> None:
-    """Puts the session at the last checkpoint that all have; the start counts as number 0."""
-    names = {entry["session"] for entry in held.values() if entry["session"] is not None}
-    steps = [_steps(entry) for entry in held.values()]
-    common = set.intersection(*steps)
-    if len(names) > 1 or not common:
-        lists = [f"{party} has {_listed(entry)}" for party, entry in held.items()]
+    """Puts the session at the last checkpoint that all have saved in the same attempt."""
+    marks = [_marks(entries) for entries in held.values()]
+    common = set.intersection(*marks)
+    if not common:
+        lists = [f"{party} has {_listed(entries)}" for party, entries in held.items()]
         raise ChannelError(
             f"there is no checkpoint that all have: {', '.join(lists)}; bring the missing ones "
             "back, or remove all of them on all sides to start anew"
         )
-    session.step = max(common)
+    session.step, _ = max(common)
     if session.step:
-        session.name = bytes.fromhex(names.pop())
-        session.state = stored[session.step].state
+        checkpoint = stored[session.step]
+        session.name = bytes.fromhex(checkpoint.session["name"])
+        session.state = checkpoint.state
 
 
-def _steps(entry: Mapping[str, Any]) -> set[int]:
-    """The checkpoints of a party, and the start, where it has none beyond the first."""
-    steps = set(entry["steps"])
-    if max(steps, default=0) <= 1:
-        steps.add(0)
-    return steps
+def _marks(entries: list[Any]) -> set[tuple[int, str]]:
+    """A party's checkpoints, and the start, where it has none beyond the first.
+
+    Those of one step in two attempts differ: what is repeated need not be the same.
+    """
+    marks = {(step, attempt) for step, attempt in entries}
+    if max(marks, default=START) <= (1, LAST):
+        marks.add(START)
+    return marks
 
 
-def _listed(entry: Mapping[str, Any]) -> str:
-    if not entry["steps"]:
-        return "none"
-    return f"{' and '.join(map(str, entry['steps']))} of session {entry['session'][:8]}"
+def _listed(entries: list[Any]) -> str:
+    steps = [f"{step} of attempt {attempt[:8]}" for step, attempt in entries]
+    return " and ".join(steps) or "none"
 
 
 # running

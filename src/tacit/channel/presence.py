@@ -93,7 +93,9 @@ class Presence:
         peer = link.peer
         if now - self._away_since.setdefault(peer, now) <= self.timing.away:
             return
-        event = "did not come back to" if link.reason else "could not be reached at"
+        event = "could not be reached at" if self.carrier.dials(peer) else "has not connected to"
+        if link.reason:
+            event = "did not come back to"
         reason = f" ({self._reasons[peer]})" if peer in self._reasons else ""
         where = self.carrier.where(peer)
         self.conversation.fail(

@@ -45,6 +45,11 @@ class Proxy:
         # The text is not shown: it may hold a password.
         if host is None:
             raise StudyError(f"proxy: {EXAMPLE}", parameters=("proxy",))
+        if parts.path not in ("", "/") or parts.query or parts.fragment:
+            raise StudyError(
+                f"proxy: {EXAMPLE}; in a password, write % / # and ? as %25 %2F %23 and %3F",
+                parameters=("proxy",),
+            )
         if parts.scheme != "http":
             raise StudyError(
                 f"proxy: {parts.scheme}:// is not supported; {EXAMPLE}", parameters=("proxy",)

@@ -21,7 +21,7 @@ from tacit.channel.statements import read_plain
 from tacit.channel.tasks import to_the_end, together
 
 # The names of a session's own messages have brackets; those of programs have none.
-ECHO, SAVED = "(echo)", "(saved)"
+ECHO, SAVED = "(echo of {})", "(saved)"
 
 
 class Session:
@@ -75,8 +75,17 @@ class Session:
 
         Whoever is cancelled meanwhile loses nothing: the next call goes on.
         """
+        contents, _ = await self._receive(peer, name, largest)
+        return contents
+
+    async def _receive(
+        self, peer: str, name: str, largest: int, *, is_hashed: bool = False
+    ) -> tuple[dict[str, Any], str]:
+        """A message, and the hash of its bytes, if it is wanted."""
         async with self._lock("receive", peer, name):
-            assembly = self._assemblies.setdefault((peer, name), Assembly(largest))
+            assembly = self._assemblies.setdefault(
+                (peer, name), Assembly(largest, is_hashed=is_hashed)
+            )
             try:
                 while not assembly.complete:
                     assembly.add(await self.links[peer].receive(name))
@@ -85,7 +94,7 @@ class Session:
                 raise ChannelError(f"{peer} {error}") from None
             del self._assemblies[peer, name]
         self._received[peer] += 1
-        return message
+        return message, assembly.digest.hexdigest()
 
     async def send_all(self, name: str, message: Contents) -> None:
         """Sends a message to all peers."""
@@ -106,12 +115,15 @@ class Session:
         A party that tells others different things ends the session: everybody tells everybody the
         hash of each message that it has heard.
         """
-        messages: dict[str, dict[str, Any]]
-        _, messages = await together(
-            self.send_all(name, message), self.receive_all(name, largest=largest)
-        )
-        digests = {peer: _digest(heard) for peer, heard in messages.items()}
-        await self.compare_heard(name, {**digests, self.me: _digest(message)})
+        heard: list[tuple[dict[str, Any], str]]
+        hearing = (self._receive(peer, name, largest, is_hashed=True) for peer in self.links)
+        _, heard = await together(self.send_all(name, message), together(*hearing))
+        digests = {self.me: _digest(message)}
+        messages = {}
+        for peer, (contents, digest) in zip(self.links, heard, strict=True):
+            messages[peer] = contents
+            digests[peer] = digest
+        await self.compare_heard(name, digests)
         return messages
 
     async def compare_heard(self, name: str, digests: Mapping[str, str]) -> None:
@@ -119,18 +131,20 @@ class Session:
         if len(self.links) < 2:
             return
         listening = (self._compare_with(peer, name, digests) for peer in self.links)
-        await together(self.send_all(ECHO, {"heard": dict(digests)}), *listening)
+        await together(self.send_all(ECHO.format(name), {"heard": dict(digests)}), *listening)
 
     async def _compare_with(self, peer: str, name: str, digests: Mapping[str, str]) -> None:
         """Refuses a peer that has heard something else than we have."""
-        echo = await self.receive(peer, ECHO, largest=0)
+        echo = await self.receive(peer, ECHO.format(name), largest=0)
         heard = echo.get("heard")
         for party, digest in digests.items():
-            if not isinstance(heard, dict) or heard.get(party) != digest:
-                raise ChannelError(
-                    f"{self.me} and {peer} have heard different {name!r} from {party}; "
-                    f"{party} or {peer} does not follow the protocol"
-                )
+            if isinstance(heard, dict) and heard.get(party) == digest:
+                continue
+            suspects = " or ".join(sorted({party, peer}))
+            raise ChannelError(
+                f"{self.me} and {peer} have heard different {name!r} from {party}; "
+                f"{suspects} does not follow the protocol"
+            )
 
     def _lock(self, way: str, peer: str, name: str) -> asyncio.Lock:
         """One message of a name at a time, or their pieces would mix."""

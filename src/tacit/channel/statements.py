@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +14,7 @@ from tacit.core.errors import shown
 NONCE = 32  # bytes; it is sent in hex
 LONGEST_STATEMENT = 1 << 18  # bytes
 LAST_STEP = 1 << 62
+ATTEMPT = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -71,20 +72,16 @@ def read_statement(peer: str, raw: bytes) -> dict[str, Any]:
 
 
 def _is_held(held: Any) -> bool:
-    if not isinstance(held, dict) or set(held) != {"session", "steps"}:
+    """Whether these can be the steps of checkpoints, each with its attempt."""
+    if not isinstance(held, list) or len(held) > 2:
         return False
-    steps = held["steps"]
-    if not isinstance(steps, list) or len(steps) > 2:
+    return all(isinstance(entry, list) and _is_mark(*entry[:3]) for entry in held)
+
+
+def _is_mark(step: Any = None, attempt: Any = None, more: Any = None) -> bool:
+    if type(step) is not int or not 0 < step < LAST_STEP or more is not None:
         return False
-    if not all(type(step) is int and 0 < step < LAST_STEP for step in steps):
-        return False
-    name = held["session"]
-    if not steps:
-        return name is None
-    try:
-        return isinstance(name, str) and len(bytes.fromhex(name)) == hashlib.sha256().digest_size
-    except ValueError:
-        return False
+    return isinstance(attempt, str) and ATTEMPT.fullmatch(attempt) is not None
 
 
 def read_plain(peer: str, raw: bytes) -> dict[str, Any]:

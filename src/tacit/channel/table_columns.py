@@ -52,7 +52,7 @@ def _text_arrays(number: int, name: str, column: pd.Series[Any]) -> Arrays:
                 f"{name} holds {type(cell).__name__} in its cells; "
                 "a table that is sent holds numbers, times and text"
             )
-        letters.append(b"" if is_missing else cell.encode("utf-8", "surrogatepass"))
+        letters.append(b"" if is_missing else _encoded(name, cell))
     ends = np.cumsum([len(raw) for raw in letters], dtype=ENDS)
     return {
         f"{number}": np.frombuffer(b"".join(letters), np.uint8),
@@ -61,8 +61,22 @@ def _text_arrays(number: int, name: str, column: pd.Series[Any]) -> Arrays:
     }
 
 
+def _encoded(name: str, cell: str) -> bytes:
+    try:
+        return cell.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{name} holds text that is not Unicode (half of a letter)") from None
+
+
 def table_of(name: str, description: Any, arrays: Arrays) -> pd.DataFrame:
     """The table of this name; takes its arrays out of `arrays`."""
+    try:
+        return _built(name, description, arrays)
+    except (ValueError, OverflowError, TypeError):  # pandas refuses some dates and letters
+        raise GarbageError("sent a table that cannot be built") from None
+
+
+def _built(name: str, description: Any, arrays: Arrays) -> pd.DataFrame:
     import pandas as pd
 
     columns = []
@@ -107,13 +121,14 @@ def _cells(letters: NDArray[Any], ends: NDArray[Any], missing: NDArray[Any]) -> 
     if kinds != ["|u1", "<i8", "|b1"] or len(ends) != len(missing):
         raise GarbageError("sent a table with text that cannot be read")
     starts = np.concatenate([np.zeros(1, ENDS), ends])
-    if np.any(np.diff(starts) < 0) or starts[-1] != len(letters):
+    # Compared, not subtracted: a difference of such numbers may overflow.
+    if np.any(ends < starts[:-1]) or starts[-1] != len(letters):
         raise GarbageError("sent a table with text that cannot be read")
     raw = letters.tobytes()
     cells: list[str | None] = []
     for start, end, is_missing in zip(starts[:-1], ends, missing, strict=True):
         try:
-            text = raw[start:end].decode("utf-8", "surrogatepass")
+            text = raw[start:end].decode()
         except UnicodeDecodeError:
             raise GarbageError("sent a table with text that is not UTF-8") from None
         cells.append(None if is_missing else text)

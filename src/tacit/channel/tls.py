@@ -22,7 +22,7 @@ from tacit.channel.lobby import Lobby
 from tacit.channel.peer_identity import identify
 from tacit.channel.proxy import choose_proxy, connect
 from tacit.channel.tasks import stop
-from tacit.channel.tls_reasons import UnprovenError, translated
+from tacit.channel.tls_reasons import UnprovenError, ending, translated
 
 HANDSHAKE = 10.0  # seconds
 FIRST_RECORD = 2.0  # seconds until a side that dials says something
@@ -162,7 +162,7 @@ class TlsConnection(Connection):
         try:
             await super()._fetch()
         except ssl.SSLError as error:
-            raise translated(error, self.peer) from None
+            raise ending(error, self.peer) from None
 
 
 class TlsCarrier:

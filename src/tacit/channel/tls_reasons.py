@@ -50,6 +50,25 @@ class UnprovenError(ConnectionError):
     """
 
 
+# What a peer says once both have proved who they are; anything else may be anybody's.
+ALERTS = (
+    "CERTIFICATE_REQUIRED",
+    "ALERT_CERTIFICATE",
+    "ALERT_UNKNOWN_CA",
+    "ALERT_BAD_CERTIFICATE",
+    "ALERT_UNSUPPORTED_CERTIFICATE",
+    "ALERT_DECRYPT_ERROR",
+)
+
+
+def ending(error: ssl.SSLError, peer: str) -> Exception:
+    """Why an established stream ends: the peer's own refusal, or a connection that broke."""
+    reason = error.reason or ""
+    if any(mark in reason for mark in ALERTS):
+        return translated(error, peer)
+    return ConnectionResetError("the line carried something that is not the peer's")
+
+
 def translated(error: ssl.SSLError, peer: str = "") -> Exception:
     """The error in words; one that is about certificates will not go away by trying again."""
     message = f"{error.reason or ''} {getattr(error, 'verify_message', '')} {error}"

@@ -130,7 +130,7 @@ def request_command(
         made = {"request": str(request), "key": str(key)}
         print_json({"party": party, **made, "key_fingerprint": fingerprint})
     elif not quiet:
-        command = f"tacit cert issue {party} --request {request.name}"
+        command = f"tacit cert issue {party} --request PATH/{request.name}"
         typer.echo(f"send {request} to the party that manages the consortium, to run: {command}")
         typer.echo(f"its key fingerprint is {fingerprint}")
         typer.echo("read the fingerprint out to that party, by telephone: it sees the same")
@@ -160,7 +160,8 @@ def issue_command(
     member = _member(consortium, party, folder, address)
     issued = prepare(folder, party, days=days, request=request, with_key=with_key)
     before = consortium.members.get(party)
-    _check_pin(issued, before)
+    if request is None:
+        _check_known(party, issued, before)
     member = member.with_key(issued.key_fingerprint)
     path = folder / "consortium.yaml"
     with restoring(path):
@@ -188,16 +189,25 @@ def _issuing_consortium(folder: Path) -> Consortium:
     return consortium
 
 
-def _check_pin(issued: Issued, before: Member | None) -> None:
-    """Refuses to renew the certificate of a key that the file of parties does not have any more."""
-    pin = before.key_fingerprint if before is not None else None
-    if pin is None or issued.requested or pin == issued.key_fingerprint:
+def _check_known(party: str, issued: Issued, before: Member | None) -> None:
+    """Refuses a key that consortium.yaml has no more, and a party that was taken out of it.
+
+    An old request or certificate may still lie in the folder; whoever names the request means it.
+    """
+    if before is None:
+        if issued.certificate_file.exists():
+            raise DataError(
+                f"{party} has {issued.certificate_file} and is not in consortium.yaml any more; "
+                "name its request to let it in again",
+                parameters=("request",),
+            )
         return
-    raise DataError(
-        f"{issued.certificate_file} is for another key than consortium.yaml has; "
-        "name the party's request for its new key",
-        parameters=("request",),
-    )
+    if before.key_fingerprint not in (None, issued.key_fingerprint):
+        raise DataError(
+            f"what lies in {issued.certificate_file.parent} is for another key of {party} than "
+            "consortium.yaml has; name the party's request for its new key",
+            parameters=("request",),
+        )
 
 
 def _new_passphrase(key: Path) -> str:

@@ -20,6 +20,7 @@ from tacit.channel.messages import LENGTH, PIECE, Assembly, decode, encode, piec
 from tacit.core.errors import DataError
 
 DTYPES = st.sampled_from(list(messages.DTYPES.values()))
+HALF_A_LETTER = pd.DataFrame({"a": pd.Series(["\ud800"], dtype=object)})
 ARRAYS = DTYPES.flatmap(lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, min_side=0)))
 
 
@@ -96,6 +97,10 @@ def test_a_table_comes_back_with_its_columns_and_gaps() -> None:
         ({"rows": pd.DataFrame({"a": [(1, 2)]})}, "a holds tuple in its cells"),
         ({"rows": pd.DataFrame({1: [2]})}, "text as its columns' names, got 1"),
         ({"x": {1, 2}}, "got x of type set"),
+        (
+            {"rows": pd.DataFrame({"a": pd.Series(["\ud800"], dtype=object)})},
+            "a holds text that is",
+        ),
     ],
 )
 def test_what_cannot_be_sent_is_told_without_its_value(message: Any, text: str) -> None:
@@ -131,6 +136,8 @@ def with_array(*entry: Any) -> dict[str, Any]:
         framed(with_array("x", "<f8", [1.0]), bytes(8)),
         framed(with_array("x", "<f8", [1 << 40, 1 << 40])),
         framed(with_array("x", "<f8", [1] * 40), bytes(8)),
+        framed(with_array("x", "<f8", [0, 1 << 47, 1 << 47])),
+        framed(with_array("x", "|b1", [2]), b"\x01\x07"),
         framed(with_array("x", "<f8", [1]), bytes(7)),
         framed(with_array("x", "<f8", [1]), bytes(9)),
         framed(with_array("x", "<f8")),
@@ -158,6 +165,8 @@ def test_a_message_that_is_larger_than_expected_is_refused_before_there_is_room_
         ("rows/0/ends", np.array([5, 2, 9], "<i8")),
         ("rows/0/ends", np.array([1, 2, 99], "<i8")),
         ("rows/0/ends", np.array([1, 2], "<i8")),
+        ("rows/0/ends", np.array([2**63 - 2, -(2**63), 6], "<i8")),
+        ("rows/0", np.frombuffer(b"\xed\xa0\x80\xed\xa0\x80", "u1")),
         ("rows/0/missing", np.array([1, 0, 0], "u1")),
         ("rows/0", np.full(6, 255, "u1")),
         ("rows/0", np.zeros((2, 3), "u1")),
@@ -178,6 +187,16 @@ def test_a_table_whose_text_makes_no_sense_is_refused(part: str, values: Any) ->
     raw = framed(header, b"".join(array.tobytes() for array in entries.values()))
     with pytest.raises(GarbageError, match="sent a table"):
         decode(raw)
+
+
+def test_dates_that_no_table_can_hold_are_refused() -> None:
+    header = {
+        "arrays": [["rows/0", "<M8[D]", [1]]],
+        "tables": {"rows": [["born", "plain"]]},
+        "values": {},
+    }
+    with pytest.raises(GarbageError, match="sent a table"):
+        decode(framed(header, (1 << 61).to_bytes(8, "little")))
 
 
 @given(st.binary(max_size=60), st.integers(0, 200), st.integers(0, 255))

@@ -88,7 +88,7 @@ def watch(
     events: list[Event] = []
     wire = Wire()
     link = Link("alice", "bob", TIMING.answer)
-    carrier: Any = SimpleNamespace(where=lambda _: "127.0.0.1:7000")
+    carrier: Any = SimpleNamespace(where=lambda _: "127.0.0.1:7000", dials=lambda _: True)
 
     async def scene() -> BaseException | None:
         conversation = Conversation(events.append)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from loops import run, stopped
 
@@ -192,6 +193,27 @@ def test_a_broadcast_reaches_all() -> None:
     assert results["alice"] == {"bob": "bob", "carol": "carol"}
 
 
+def test_whatever_a_broadcast_holds_all_have_heard_it_alike() -> None:
+    async def program(session: Session) -> int:
+        rows = pd.DataFrame({"name": ["ana", None], "age": [1, 2]})
+        contents = {"x": np.arange(3), "rows": rows, 1: "one", "z": np.ones(2, bool)}
+        await session.broadcast("a", contents)
+        return 1
+
+    everybody(program, Protocol({}), THREE)
+
+
+def test_two_broadcasts_at_the_same_time_are_not_taken_for_each_other() -> None:
+    async def program(session: Session) -> None:
+        large = np.zeros(400_000 if session.me == "alice" else 1)
+        small = np.zeros(400_000 if session.me == "bob" else 1)
+        await asyncio.gather(
+            session.broadcast("a", {"x": large}), session.broadcast("b", {"x": small})
+        )
+
+    everybody(program, Protocol({}), THREE)
+
+
 def test_who_tells_others_different_things_in_a_broadcast_is_found_out() -> None:
     async def honest(session: Session) -> None:
         await session.broadcast("vote", {"x": 1})
@@ -233,9 +255,7 @@ def test_who_states_different_things_to_others_is_found_out() -> None:
         b'{"terms": {}, "brings": [], "nonce": "' + b"0" * 64 + b'"}',
         b'{"terms": {}, "brings": {}, "nonce": "' + b"0" * 64 + b'", "held": {"steps": [1]}}',
         b'{"terms": {}, "brings": {}, "nonce": "' + b"0" * 64 + b'", "held": 7}',
-        b'{"terms": {}, "brings": {}, "nonce": "'
-        + b"0" * 64
-        + b'", "held": {"session": "00", "steps": [1, true]}}',
+        b'{"terms": {}, "brings": {}, "nonce": "' + b"0" * 64 + b'", "held": [[true, "00"]]}',
         b" " * (1 << 19),
         b"[" * 100_000,
     ],
@@ -355,6 +375,48 @@ def test_all_go_on_from_the_last_common_checkpoint(victim: str, at: int, tmp_pat
         assert not any(party.folder.joinpath(party.name).exists() for party in parties.values())
 
     run(scene())
+
+
+def marked(party: Party, *marks: tuple[int, str]) -> None:
+    """Checkpoints of this party, each saved in an attempt."""
+    for step, attempt in marks:
+        names = {"name": "0" * 64, "attempt": attempt * 64}
+        subject = {"me": party.name, "parties": list(party.parties), "brings": {}}
+        session = {**subject, "terms": dict(party.protocol.terms), **names}
+        numbers = np.array([step, int(attempt, 16)])
+        party.checkpoints.save(Checkpoint(step, session, {"numbers": numbers}))
+
+
+def where_they_go_on(folder: Path, **marks: list[tuple[int, str]]) -> dict[str, Any]:
+    """The step from which each goes on, and in which attempt its state was saved."""
+    names = tuple(marks)
+
+    async def look(session: Session) -> tuple[int, int]:
+        state = session.state or {"numbers": [0, 0]}
+        return session.step, int(state["numbers"][1])
+
+    async def scene() -> dict[str, Any]:
+        room = MeetingRoom()
+        parties = [a_party(name, folder, names) for name in names]
+        for party in parties:
+            marked(party, *marks[party.name])
+        results = await asyncio.gather(*(party.start(room, look) for party in parties))
+        return dict(zip(names, results, strict=True))
+
+    return run(scene())
+
+
+def test_a_step_that_was_saved_in_two_attempts_is_not_a_common_one(tmp_path: Path) -> None:
+    """Who died before it had removed its own later checkpoint has another one than the others."""
+    steps = where_they_go_on(
+        tmp_path, alice=[(4, "a"), (5, "a")], bob=[(4, "a"), (5, "b")], carol=[(4, "a")]
+    )
+    assert set(steps.values()) == {(4, 10)}
+
+
+def test_first_checkpoints_of_two_attempts_mean_the_start(tmp_path: Path) -> None:
+    steps = where_they_go_on(tmp_path, alice=[(1, "a")], bob=[(1, "b")], carol=[])
+    assert set(steps.values()) == {(0, 0)}
 
 
 def saved(folder: Path, step: int, **session: Any) -> CheckpointFolder:
