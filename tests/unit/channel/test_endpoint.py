@@ -282,20 +282,25 @@ def test_a_peer_that_does_not_read_keeps_the_other_waiting_and_little_in_memory(
 
 
 @pytest.mark.parametrize(
-    ("me", "peer", "waits", "why"),
+    ("me", "waits", "end", "why"),
     [
-        ("alice", "bob", "waiting for bob at", ""),
-        ("bob", "alice", "waiting for alice to answer at", " (alice is not here)"),
+        ("alice", "waiting for bob at", "bob has not connected to", ""),
+        (
+            "bob",
+            "waiting for alice to answer at",
+            "alice could not be reached at",
+            " (alice is not here)",
+        ),
     ],
     ids=["listens", "dials"],
 )
-def test_a_peer_that_never_comes_is_given_up(me: str, peer: str, waits: str, why: str) -> None:
+def test_a_peer_that_never_comes_is_given_up(me: str, waits: str, end: str, why: str) -> None:
     async def scene() -> None:
+        peer = "bob" if me == "alice" else "alice"
         party = make_party(MeetingRoom(), me, peer, timing=replace(PATIENT, away=0.1))
         with pytest.raises(ChannelError) as caught:
             await party.endpoint.run(nothing)
-        text = f"could not be reached at this process within 0.1 s{why}; start all sides again"
-        assert str(caught.value) == f"{peer} {text}"
+        assert str(caught.value) == f"{end} this process within 0.1 s{why}; start all sides again"
         assert party.notes == [f"{waits} this process{why}"]
 
     run(scene())
@@ -621,7 +626,7 @@ def test_a_peer_that_runs_something_else_is_refused() -> None:
         alice.lose_patience(away=0.1)
         with pytest.raises(ChannelError) as caught:
             await running
-        text = "could not be reached at this process within 0.1 s; start all sides again"
+        text = "has not connected to this process within 0.1 s; start all sides again"
         assert str(caught.value) == f"bob {text}"
 
     run(scene())

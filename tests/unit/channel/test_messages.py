@@ -98,7 +98,7 @@ def test_a_table_comes_back_with_its_columns_and_gaps() -> None:
         ({"rows": pd.DataFrame({1: [2]})}, "text as its columns' names, got 1"),
         ({"x": {1, 2}}, "got x of type set"),
         (
-            {"rows": pd.DataFrame({"a": pd.Series(["\ud800"], dtype=object)})},
+            {"rows": HALF_A_LETTER},
             "a holds text that is",
         ),
     ],

@@ -139,7 +139,7 @@ def test_a_new_key_takes_the_place_of_a_stolen_one(cert: Shell) -> None:
     assert "is for another key than consortium.yaml has for carol" in cert.done("show")
     code, _, err = cert("issue", "carol")  # by mistake: it would renew what was stolen
     assert code == 2
-    assert "is for another key than consortium.yaml has; name the party's request" in err
+    assert "is for another key of carol than consortium.yaml has; name the party's request" in err
     assert Path("consortium/carol.pem").read_bytes() == stolen
 
 

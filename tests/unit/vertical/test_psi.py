@@ -79,7 +79,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     send = Link.send
 
     async def record(self: Link, name: str, data: bytes) -> None:
-        if name not in ("(terms)", "(echo)", "(done)"):
+        if name not in ("(terms)", "(echo of terms)", "(done)"):
             wire.messages.append(Message(self.me, self.peer, name, bytes(data)))
         await send(self, name, data)
 
