@@ -11,11 +11,10 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
-from tacit.channel.frames import HEADER, LARGEST, Buffer, ChannelError, Frame, Header, Kind
+from tacit.channel.frames import HEADER, LARGEST, Buffer, ChannelError, Frame, Header
 
 LARGE = 1 << 16  # bytes that are not worth a copy
 CHUNK = 1 << 18  # bytes that are read at a time
-LONGEST_REASON = 500  # letters
 REFUSAL = 1.0  # seconds for a peer to hear why it is refused
 
 
@@ -138,11 +137,10 @@ class Connection:
 
         What still comes is read and dropped, or the reason could get lost on its way.
         """
-        reason = Frame(Kind.REFUSED, data=why[:LONGEST_REASON].encode())
         try:
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(REFUSAL):
-                    await self.write(reason)
+                    await self.write(Frame.refusing(why))
                     while await self.reader.read(CHUNK):
                         pass
         finally:

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit.channel.party_names import printable
 from tacit.channel.passphrases import Passphrase
 from tacit.channel.x509_files import (
     certificate_der,
@@ -30,7 +29,7 @@ from tacit.channel.x509_files import (
     read_key,
     sole_name,
 )
-from tacit.core.errors import DataError
+from tacit.core.errors import DataError, printable
 
 if TYPE_CHECKING:
     from tacit.channel.x509_files import X509Certificate

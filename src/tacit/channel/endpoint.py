@@ -89,7 +89,7 @@ class Endpoint:
                     self.presence.expect(peer)
             result = await self._attempts(program, conclude, publish)
         except BaseException as error:
-            await self._close(tasks, Frame(Kind.REFUSED, data=_last_words(error).encode()))
+            await self._close(tasks, Frame.refusing(_last_words(error)))
             raise
         await self._close(tasks, Frame(Kind.BYE))
         return result

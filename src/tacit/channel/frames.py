@@ -69,6 +69,11 @@ class Frame:
         printable = "".join(letter if letter.isprintable() else " " for letter in text)
         return " ".join(printable.split())
 
+    @classmethod
+    def refusing(cls, why: str) -> Frame:
+        """The frame that ends a connection for this reason."""
+        return cls(Kind.REFUSED, data=why[:LONGEST_WORDS].encode("utf-8", "replace"))
+
     def head(self) -> bytes:
         """What comes before the data.
 

@@ -74,8 +74,8 @@ async def _agree(
         "nonce": secrets.token_hex(NONCE),
         "held": held,
     }
-    statements = await _exchange(session, protocol, statement)
-    agreement = json.dumps([statements[party] for party in session.parties], sort_keys=True)
+    statements, digests = await _exchange(session, protocol, statement)
+    agreement = "".join(digests[party] for party in session.parties)
     session.attempt = hashlib.sha256(agreement.encode()).digest()
     session.name = session.attempt
     session.brings = {party: statements[party]["brings"] for party in session.parties}
@@ -84,8 +84,8 @@ async def _agree(
 
 async def _exchange(
     session: Session, protocol: Protocol, statement: dict[str, Any]
-) -> dict[str, dict[str, Any]]:
-    """What all parties state, once all agree and have heard the same."""
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """What all parties state, with the hashes of it, once all agree and have heard the same."""
     me = session.me
     raw = json.dumps(statement).encode()
     if len(raw) > LONGEST_STATEMENT:
@@ -105,7 +105,7 @@ async def _exchange(
             raise ChannelError(f"{me} and {peer} differ in whether they keep checkpoints")
         protocol.accept(peer, brings)
     await session.compare_heard("terms", digests)
-    return statements
+    return statements, digests
 
 
 def _check_stored(

@@ -7,6 +7,10 @@ import re
 from tacit.core.errors import DataError, shown
 
 PARTY_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+RESERVED = {
+    "ca": "ca.pem is the authority's",
+    "all": "where a party can be named, all means every party",
+}
 LONGEST_CONSORTIUM = 64  # bytes
 
 
@@ -18,8 +22,8 @@ def check_party_name(name: str) -> str:
     tacit.core.errors.DataError: 'Alice' cannot name a party; expected up to 63 lower-case letters,
     digits and hyphens, no hyphen first or last, such as 'alice'
     """
-    if name == "ca":
-        raise DataError("'ca' cannot name a party: ca.pem is the authority's; choose another name")
+    if name in RESERVED:
+        raise DataError(f"{name!r} cannot name a party: {RESERVED[name]}; choose another name")
     if not PARTY_NAME.fullmatch(name):
         likely = re.sub(r"[^a-z0-9]+", "-", name.lower())[:63].strip("-") or "alice"
         raise DataError(
@@ -38,13 +42,3 @@ def check_consortium_name(name: str) -> str:
             "or other signs on one line, such as 'heart-study'"
         )
     return name
-
-
-def printable(text: str, most: int = 200) -> str:
-    r"""A name from outside as a terminal may show it.
-
-    >>> printable("alice\x1b[2J")
-    'alice\\x1b[2J'
-    """
-    letters = [letter if letter.isprintable() else repr(letter)[1:-1] for letter in text[:most]]
-    return "".join(letters)

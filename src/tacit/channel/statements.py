@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tacit.channel.frames import ChannelError
-from tacit.core.errors import shown
+from tacit.core.errors import printable, shown
 
 NONCE = 32  # bytes; it is sent in hex
 LONGEST_STATEMENT = 1 << 18  # bytes
+LONGEST_KEY = 80  # letters of a peer's own that are shown
 LAST_STEP = 1 << 62
 ATTEMPT = re.compile("[0-9a-f]{64}")
 
@@ -49,7 +50,7 @@ class Protocol:
         for key in [*self.differences, *self.terms, *theirs]:
             ours = self.terms.get(key)
             if ours != theirs.get(key):
-                difference = self.differences.get(key, Difference(key))
+                difference = self.differences.get(key, Difference(printable(key, LONGEST_KEY)))
                 raise ChannelError(
                     f"{me} and {peer} differ in {difference.words}: "
                     f"{shown(ours)} and {shown(theirs.get(key))}",
@@ -75,11 +76,15 @@ def _is_held(held: Any) -> bool:
     """Whether these can be the steps of checkpoints, each with its attempt."""
     if not isinstance(held, list) or len(held) > 2:
         return False
-    return all(isinstance(entry, list) and _is_mark(*entry[:3]) for entry in held)
+    return all(isinstance(entry, list) and _is_mark(entry) for entry in held)
 
 
-def _is_mark(step: Any = None, attempt: Any = None, more: Any = None) -> bool:
-    if type(step) is not int or not 0 < step < LAST_STEP or more is not None:
+def _is_mark(entry: list[Any]) -> bool:
+    """Whether it can be the step of a checkpoint and its attempt."""
+    if len(entry) != 2:
+        return False
+    step, attempt = entry
+    if type(step) is not int or not 0 < step < LAST_STEP:
         return False
     return isinstance(attempt, str) and ATTEMPT.fullmatch(attempt) is not None
 

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tacit.channel.fingerprints import grouped
-from tacit.channel.party_names import printable
 from tacit.channel.passphrases import Passphrase, encoded_new, passphrase_for
-from tacit.core.errors import DataError, MissingDependencyError, shown
+from tacit.core.errors import DataError, MissingDependencyError, printable, shown
 
 if TYPE_CHECKING:
     from cryptography import x509

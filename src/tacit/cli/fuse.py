@@ -70,7 +70,7 @@ def fuse_command(
     if out.resolve() in [path.resolve() for path in files]:
         raise StudyError(f"{out} is one of the models to fuse; name another file")
     settings = _settings(method, overrides)
-    admit_own_code(settings, [Path.cwd()])
+    admit_own_code([settings], [Path.cwd()])
     samples = None if counts is None else _read_counts(counts)
     fused = fuse(files, settings, counts=samples, seed=seed)
     if plot is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +33,8 @@ def read_study(arguments: list[str], *, quiet: bool = True) -> Study:
         print(f"note: {text}", file=sys.stderr)
     path = Path(files[0]) if files else BUILT_IN
     folders = [Path.cwd(), path.resolve().parent] if files else [Path.cwd()]
-    values = [value for _, value in map(parse_override, overrides)]
-    admit_own_code([read_settings(path), *values], folders)
+    settings = [dict([parse_override(text)]) for text in overrides]
+    admit_own_code([read_settings(path), *settings], folders)
     return Study.from_file(path, overrides)
 
 
@@ -41,15 +43,26 @@ def admit_own_code_of(folder: Path) -> None:
     from tacit.study.file import read_settings
 
     with suppress(TacitError):  # resuming it says what is wrong
-        admit_own_code(read_settings(folder.expanduser() / "study.yaml"), [Path.cwd()])
+        admit_own_code([read_settings(folder.expanduser() / "study.yaml")], [Path.cwd()])
 
 
-def admit_own_code(settings: Any, folders: list[Path]) -> None:
-    """Has Python look for modules in these folders too, after all others, if settings name any."""
-    from tacit.study.user_code import may_name_code
+def admit_own_code(studies: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> None:
+    """Has Python look for modules in these folders too, after all others.
 
-    if may_name_code(settings):
-        sys.path.extend(str(folder) for folder in folders if str(folder) not in sys.path)
+    Only in those that hold a module which the settings of these studies name.
+    """
+    from tacit.study.user_code import named_modules
+
+    modules = {module for settings in studies for module in named_modules(settings)}
+    for folder in folders:
+        holds_one = any(_holds(folder, module) for module in modules)
+        if holds_one and str(folder) not in sys.path:
+            sys.path.append(str(folder))
+
+
+def _holds(folder: Path, module: str) -> bool:
+    """Whether Python would find the module, or the package, in this folder."""
+    return importlib.machinery.PathFinder.find_spec(module, [str(folder)]) is not None
 
 
 def _check_overrides(overrides: list[str]) -> None:

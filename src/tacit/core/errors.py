@@ -13,12 +13,15 @@ class TacitError(Exception):
     """Anything that the user can fix; the command line prints it and exits with 2.
 
     `parameters` names those of the call that the text is about. The command line, which knows its
-    options, adds them to the text. The text is one line of a bearable length, whatever it quotes.
+    options, adds them to the text. The text is one line of a bearable length, without what could
+    command a terminal, whatever it quotes.
     """
 
     def __init__(self, text: str = "", *, parameters: Iterable[str] = ()) -> None:
         line = " ".join(text.splitlines())
-        super().__init__(line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 3]}...")
+        if len(line) > LONGEST_LINE:
+            line = f"{line[: LONGEST_LINE - 3]}..."
+        super().__init__(printable(line, LONGEST_LINE))
         self.parameters = tuple(parameters)
 
 
@@ -45,6 +48,16 @@ def suggest(wrong: str, names: Iterable[str]) -> str:
     if close:
         return f"did you mean {close[0]}?"
     return f"known: {', '.join(ordered)}"
+
+
+def printable(text: str, most: int = 200) -> str:
+    r"""A text from outside as a terminal may show it.
+
+    >>> printable("alice\x1b[2J")
+    'alice\\x1b[2J'
+    """
+    letters = [letter if letter.isprintable() else repr(letter)[1:-1] for letter in text[:most]]
+    return "".join(letters)
 
 
 def shown(value: Any, most: int = 80) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tacit.core.registry import Registered
@@ -13,15 +13,21 @@ IMPORT_PATH = re.compile(r"[\w.-]+:[\w.]+(#\w+)?")
 RunWithId = tuple[str, Run]  # a run and its id
 
 
-def may_name_code(settings: Any) -> bool:
-    """Whether a text among these settings may be an import path, such as `my_models:Net`."""
+def named_modules(settings: Any) -> set[str]:
+    """The modules, or packages, that texts among a study's settings may name.
+
+    >>> sorted(named_modules({"model": "my_models:Net", "split": ["iid", "mine.splits:Odd"]}))
+    ['mine', 'my_models']
+    """
     if isinstance(settings, str):
-        return IMPORT_PATH.fullmatch(settings) is not None
+        package, _, _ = settings.partition(":")[0].partition(".")
+        return {package} if IMPORT_PATH.fullmatch(settings) and package else set()
+    values: Iterable[Any] = ()
     if isinstance(settings, Mapping):
-        return any(may_name_code(value) for value in settings.values())
-    if isinstance(settings, list | tuple):
-        return any(may_name_code(value) for value in settings)
-    return False
+        values = settings.values()
+    elif isinstance(settings, list | tuple):
+        values = settings
+    return {module for value in values for module in named_modules(value)}
 
 
 def user_code_of(runs: Sequence[RunWithId]) -> list[str]:

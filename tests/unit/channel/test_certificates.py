@@ -456,7 +456,7 @@ def test_dns_labels_name_parties(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "-a", "a-", "a b", "a.b", "Alice", "a" * 64, "é", "../x", "a\n", "ca"]
+    "name", ["", "-a", "a-", "a b", "a.b", "Alice", "a" * 64, "é", "../x", "a\n", "ca", "all"]
 )
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(DataError, match="cannot name a party") as caught:

@@ -240,3 +240,11 @@ def test_what_a_peer_says_when_it_refuses_is_one_line_that_a_terminal_can_show(t
     with pytest.raises(ChannelError, match="refused us: ") as caught:
         parse(text.encode(), Kind.REFUSED)
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("why", ["no", "x" * 600, "é" * 600, "half a pair: \ud800"])
+def test_whatever_the_reason_is_a_refusal_carries_it(why: str) -> None:
+    words = Frame.refusing(why).words
+    assert words.startswith(why[:10])
+    assert len(words) <= 500
+    assert "�" not in words[:-1]

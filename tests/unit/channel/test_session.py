@@ -234,8 +234,7 @@ def test_who_states_different_things_to_others_is_found_out() -> None:
     async def liar(links: Links) -> None:
         terms = {"parties": list(parties)}
         for number, link in enumerate(links.values()):
-            statement = {"terms": terms, "brings": {"rows": number}, "nonce": "0" * 64}
-            await link.send(TERMS, json.dumps({**statement, "held": None}).encode())
+            await link.send(TERMS, stated(terms=terms, brings={"rows": number}, held=None))
         await asyncio.get_running_loop().create_future()
 
     programs: dict[str, Any] = {
@@ -245,6 +244,11 @@ def test_who_states_different_things_to_others_is_found_out() -> None:
         run(converse({**programs, "carol": liar}, purpose="test", timing=PATIENT))
 
 
+def stated(**changed: object) -> bytes:
+    """What a party states as it opens a session, with something changed."""
+    return json.dumps({"terms": {}, "brings": {}, "nonce": "0" * 64, **changed}).encode()
+
+
 @pytest.mark.parametrize(
     "raw",
     [
@@ -252,10 +256,13 @@ def test_who_states_different_things_to_others_is_found_out() -> None:
         b"[]",
         b"{}",
         b'{"terms": {}, "brings": {}, "nonce": ""}',
-        b'{"terms": {}, "brings": [], "nonce": "' + b"0" * 64 + b'"}',
-        b'{"terms": {}, "brings": {}, "nonce": "' + b"0" * 64 + b'", "held": {"steps": [1]}}',
-        b'{"terms": {}, "brings": {}, "nonce": "' + b"0" * 64 + b'", "held": 7}',
-        b'{"terms": {}, "brings": {}, "nonce": "' + b"0" * 64 + b'", "held": [[true, "00"]]}',
+        stated(brings=[]),
+        stated(held={"steps": [1]}),
+        stated(held=7),
+        stated(held=[[]]),
+        stated(held=[[True, "0" * 64]]),
+        stated(held=[[1, "00"]]),
+        stated(held=[[1, "0" * 64, None]]),
         b" " * (1 << 19),
         b"[" * 100_000,
     ],

@@ -210,6 +210,7 @@ def test_without_a_command_help_is_shown(cert: Shell) -> None:
         (["issue"], "missing argument 'PARTY'; see tacit cert issue --help"),
         (["issue", "Alice"], "'Alice' cannot name a party"),
         (["issue", "ca"], "'ca' cannot name a party"),
+        (["issue", "all"], "'all' cannot name a party: where a party can be named, all means"),
         (["issue", "bob", "--address", "bob"], "'bob': expected host:port"),
         (["issue", "bob", "--days", "-3"], "days: expected 1 to 36500, got -3"),
         (["issue", "bob"], "who runs: tacit cert request bob, and sends bob.csr; only to try"),

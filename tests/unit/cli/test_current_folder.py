@@ -23,7 +23,10 @@ class Net(nn.Linear):
 """
 SCRIPT = [str(Path(sys.executable).with_name("tacit"))]
 MODULE = [sys.executable, "-m", "tacit"]
-PROGRAMS = pytest.mark.parametrize("program", [SCRIPT, MODULE], ids=["script", "module"])
+UNBUFFERED = [sys.executable, "-W", "ignore", "-um", "tacit"]
+PROGRAMS = pytest.mark.parametrize(
+    "program", [SCRIPT, MODULE, UNBUFFERED], ids=["script", "module", "unbuffered"]
+)
 
 
 @pytest.fixture
@@ -75,3 +78,23 @@ def test_own_code_is_found_after_everything_else_and_a_report_needs_none(folder:
     assert run([*MODULE, *command], folder) == (0, "", {"mine"})
     assert run([*SCRIPT, "run", "--plan", "--resume", "out"], folder) == (0, "", {"mine"})
     assert run([*SCRIPT, "report", "out", "--quiet"], folder) == (0, "", set())
+
+
+def test_a_folder_that_holds_nothing_which_the_study_names_is_not_looked_into(
+    folder: Path,
+) -> None:
+    sent = folder / "sent"
+    sent.mkdir()
+    mine = MINE.format(folder=str(sent))
+    (sent / "mine.py").write_text(f"{mine}assert {str(folder)!r} not in sys.path, sys.path\n")
+    (sent / "own.yaml").write_text(OWN)
+    (folder / "mine.py").unlink()
+    assert run([*MODULE, "run", "--plan", "sent/own.yaml"], folder) == (0, "", {"mine"})
+
+
+def test_a_module_of_the_users_own_that_imports_tacit_keeps_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import tacit, helper; print(helper.WORD)")
+    (tmp_path / "helper.py").write_text("WORD = 'found'")
+    command = [sys.executable, "-um", "script"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "found\n", done.stderr

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.core.errors import DataError, StudyError
+from tacit.core.errors import DataError, StudyError, TacitError
 from tacit.core.fields import conform
 from tacit.core.files import replacing
 from tacit.core.own_code import own_code
@@ -148,3 +148,10 @@ def test_an_error_that_gets_the_users_line_keeps_its_parameters() -> None:
         read_data()
     assert str(caught.value).startswith("the data cannot be read (test_core.py:")
     assert caught.value.parameters == ("data",)
+
+
+def test_an_error_is_one_line_that_a_terminal_can_show() -> None:
+    text = str(TacitError("no file '\x1b[2J\n\u202egnp.exe': " + "x" * 5000))
+    assert text.startswith(r"no file '\x1b[2J \u202egnp.exe': xxx")
+    assert text.isprintable()
+    assert len(text) < 1100
