@@ -64,7 +64,7 @@ def test_a_session_is_one_line_of_which_the_outcome_is_the_last_field(log: Sessi
         (DataError("bob has gone"), "bob has gone"),
         (ZeroDivisionError("7 of ana"), "ZeroDivisionError"),
         (KeyboardInterrupt(), "stopped"),
-        (DataError("lo\u202eng " * 500), "lo\u202eng lo\u202eng"),
+        (DataError("löng " * 500), "löng löng"),
     ],
 )
 def test_a_session_that_fails_says_why(error: BaseException, reason: str, log: SessionLog) -> None:
