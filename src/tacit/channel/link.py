@@ -18,8 +18,8 @@ from tacit.channel.connection import LARGE, Connection
 from tacit.channel.frames import LARGEST, Buffer, ChannelError, Frame, GarbageError, Kind
 
 # Bytes of one name that are sent and not taken yet; the last message may go beyond. A line of
-# 1 Gbit/s with 50 ms from end to end and back holds 6 MB.
-WINDOW = 8 << 20
+# 2 Gbit/s with 50 ms from end to end and back holds 12.5 MB.
+WINDOW = 16 << 20
 OVERHEAD = 256  # bytes that a message takes beside its data
 NAMES = 64  # of messages, each with a window of its own, that a peer may have us keep
 
