@@ -354,20 +354,48 @@ def test_a_member_of_another_session_cannot_take_many_places() -> None:
     run(scene())
 
 
-def test_a_full_lobby_drops_the_oldest_of_those_with_many_places() -> None:
+def test_a_full_lobby_drops_the_oldest_that_has_said_nothing() -> None:
     left = []
     room = lobby.Lobby()
     for number in range(lobby.PLACES):
-        address = f"10.0.0.{number // 10}"
-        room.enter(address, partial(left.append, (address, number)))
-    room.enter("10.0.9.9", partial(left.append, ("10.0.9.9", 0)))
-    assert left == [("10.0.0.0", 0)]
+        guest = room.enter(f"10.0.0.{number // 10}", partial(left.append, number))
+        guest.has_spoken = number < 3
+    room.enter("10.0.9.9", partial(left.append, "another"))
+    assert left == [3]
+
+
+def test_an_address_has_few_places_and_those_of_others_are_safe_from_it() -> None:
+    room = lobby.Lobby()
+    rightful = room.enter("10.0.9.9", list)
     for number in range(500):
-        room.enter("10.0.0.1", partial(left.append, ("10.0.0.1", number)))
+        room.enter("10.0.0.1", list).has_spoken = number % 2 == 0
     places = Counter(guest.address for guest in room.guests)
-    assert places["10.0.0.1"] <= lobby.PLACES_OF_AN_ADDRESS
-    assert places["10.0.9.9"] == 1
-    assert places.total() == lobby.PLACES
+    assert places == {"10.0.9.9": 1, "10.0.0.1": lobby.PLACES_OF_AN_ADDRESS}
+    assert rightful in room.guests
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "10.0.0.{}"])
+def test_who_has_said_something_outlasts_any_number_of_silent_ones(address: str) -> None:
+    left = []
+    room = lobby.Lobby()
+    rightful = room.enter("10.0.0.1", partial(left.append, "rightful"))
+    rightful.note_speech()
+    for number in range(5000):
+        room.enter(address.format(number), list)
+    assert left == []
+
+
+def test_where_all_have_said_something_the_newest_may_stay_too() -> None:
+    """Were it always the oldest, a steady stream would keep out whoever has a longer line."""
+    kept = 0
+    for _ in range(50):
+        room = lobby.Lobby()
+        first = room.enter("10.0.0.1", list)
+        first.note_speech()
+        for number in range(2 * lobby.PLACES):
+            room.enter(f"10.0.1.{number}", list).note_speech()
+        kept += first in room.guests
+    assert 0 < kept < 50  # 18 of them; none, or all, once in 10^9
 
 
 def test_no_session_ticket_is_issued() -> None:

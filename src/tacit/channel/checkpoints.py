@@ -17,15 +17,17 @@ from typing import Any
 from tacit.channel.frames import GarbageError
 from tacit.channel.messages import Contents, decode, pieces
 from tacit.core.errors import DataError
-from tacit.core.files import replacing
+from tacit.core.events import OnEvent, Warned, ignore
+from tacit.core.files import read_at_most, replacing
 
-MARK = b"tacit checkpoint 1\n"
+KIND = b"tacit checkpoint "
+MARK = KIND + b"1\n"
 DIGEST = 32  # bytes
 KEPT = 2
 LARGEST = 1 << 40  # bytes
 STATE = "state "  # before the names of a state, so that they differ from our own
-NAME = re.compile(r"checkpoint-(\d{1,18})")
-UNFINISHED = re.compile(r"\.checkpoint-\d{1,18}\.\w+")  # of a process that died while it wrote
+NAME = re.compile(r"checkpoint-([1-9][0-9]{0,17})")
+UNFINISHED = re.compile(r"\.checkpoint-[1-9][0-9]{0,17}\.\w+")  # of a process that died while it wrote
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,14 @@ class CheckpointFolder:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
-    def read(self) -> dict[int, Checkpoint]:
+    def read(self, on_event: OnEvent = ignore) -> dict[int, Checkpoint]:
         """Those that are there and whole, by their steps; a damaged one counts as absent."""
         checkpoints = {}
         for step in self._steps():
             checkpoint = self._read(step)
-            if checkpoint is not None:
+            if checkpoint is None:
+                on_event(Warned(f"{self._path(step)} is damaged, so it is left out"))
+            else:
                 checkpoints[step] = checkpoint
         return checkpoints
 
@@ -99,9 +103,14 @@ class CheckpointFolder:
     def _read(self, step: int) -> Checkpoint | None:
         path = self._path(step)
         try:
-            raw = memoryview(path.read_bytes())
+            raw = memoryview(read_at_most(path, LARGEST))
         except OSError as error:
             raise DataError(f"cannot read the checkpoint {path}: {error.strerror}") from None
+        if raw[: len(KIND)] == KIND and raw[: len(MARK)] != MARK:
+            raise DataError(
+                f"{path} is a checkpoint of another version of tacit; go on with that version, "
+                "or remove it"
+            )
         start = len(MARK) + DIGEST
         digest = hashlib.sha256(raw[start:]).digest()
         if raw[:start] != MARK + digest:

@@ -79,8 +79,9 @@ class Connection:
         with memoryview(self._buffer) as view:
             name = bytes(view[HEADER.size : end_of_name])
             data = bytes(view[end_of_name:end])
+        frame = header.frame(name, data)  # may raise; then it does so at the next call, too
         del self._buffer[:end]
-        return header.frame(name, data)
+        return frame
 
     async def _fetch(self) -> None:
         """Waits for more bytes, which are a sign of life: a large frame may be long on its way."""

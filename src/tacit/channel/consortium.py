@@ -74,7 +74,7 @@ def _host(host: str, text: str) -> str:
         if not ZONE.fullmatch(version_6.scope_id or ""):
             raise ValueError("a zone that is no interface's name")
     except ValueError:
-        if in_brackets or not HOST.fullmatch(host):
+        if in_brackets or not _is_name(host):
             raise DataError(
                 f"{shown(text)}: {shown(host)} is not a host; expected a name or an IP address"
             ) from None
@@ -82,6 +82,15 @@ def _host(host: str, text: str) -> str:
     if not in_brackets:
         raise DataError(f"{shown(text)}: write an IPv6 address in brackets, such as '[::1]:7050'")
     return str(version_6)
+
+
+def _is_name(host: str) -> bool:
+    """Whether it may be the name of a machine, which may have letters beyond ASCII."""
+    try:
+        host.encode("idna")
+    except UnicodeError:  # an empty part, or one of more than 63 letters
+        return False
+    return HOST.fullmatch(host) is not None
 
 
 @dataclass(frozen=True)

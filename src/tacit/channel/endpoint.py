@@ -65,7 +65,8 @@ class Endpoint:
         self.links = {peer: Link(me, peer, self.timing.answer) for peer in peers}
         self.process = secrets.token_hex(16)
         self.epoch = 0
-        self._restarts = 0
+        self._restarts = 0  # since the program got as far as `_furthest`
+        self._furthest = 0
         self._restart = asyncio.Event()  # this attempt is void
 
     async def run(
@@ -159,9 +160,11 @@ class Endpoint:
             peer_link.reset(RestartError(f"{link.peer} has started again"))
         self._restart.set()
 
-    def note_progress(self) -> None:
-        """The program has got further than at the last start, so further starts are worth it."""
-        self._restarts = 0
+    def note_step(self, step: int) -> None:
+        """Starts are counted anew where the program gets further than ever, and not again as far."""
+        if step > self._furthest:
+            self._furthest = step
+            self._restarts = 0
 
     def _note_restart(self, peer: str, manner: str) -> None:
         plan = "going on from the last checkpoint" if self.lasting else "starting over with it"

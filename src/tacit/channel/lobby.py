@@ -1,12 +1,14 @@
 """Connections that came in and are not admitted yet: few at a time, so that nobody is kept out.
 
-Anybody can connect and say nothing. When all places are taken the oldest connection loses its own,
-first that of an address with many. So whoever says at once who it is gets through.
+Anybody can connect and say nothing. When all places are taken, the oldest connection that has said
+nothing loses its own. Where all have said something it is any of them: whoever can say who it is
+tries again, and gets through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 PLACES = 64
@@ -19,6 +21,10 @@ class Guest:
 
     address: str
     leave: Callable[[], object]
+    has_spoken: bool = False
+
+    def note_speech(self) -> None:
+        self.has_spoken = True
 
 
 @dataclass
@@ -31,9 +37,9 @@ class Lobby:
         """A place for a connection from this address."""
         neighbours = [guest for guest in self.guests if guest.address == address]
         if len(neighbours) >= PLACES_OF_AN_ADDRESS:
-            self._drop(neighbours[0])
+            self._drop_one_of(neighbours)
         elif len(self.guests) >= PLACES:
-            self._drop(self._oldest_of_the_largest_group())
+            self._drop_one_of(self.guests)
         guest = Guest(address, leave)
         self.guests.append(guest)
         return guest
@@ -43,12 +49,8 @@ class Lobby:
         if guest in self.guests:
             self.guests.remove(guest)
 
-    def _oldest_of_the_largest_group(self) -> Guest:
-        counts: dict[str, int] = {}
-        for guest in self.guests:
-            counts[guest.address] = counts.get(guest.address, 0) + 1
-        return max(self.guests, key=lambda guest: counts[guest.address])  # the first of equals
-
-    def _drop(self, guest: Guest) -> None:
+    def _drop_one_of(self, guests: Sequence[Guest]) -> None:
+        silent = [guest for guest in guests if not guest.has_spoken]
+        guest = silent[0] if silent else secrets.choice(guests)
         self.guests.remove(guest)
         guest.leave()

@@ -193,6 +193,20 @@ class Assembly:
         if rest:
             raise GarbageError("sent a message that is longer than it says")
 
+    @property
+    def begun(self) -> bool:
+        """Whether any of it has come."""
+        return self._header is not None or bool(self._start)
+
+    @property
+    def has_tables(self) -> bool:
+        return self._header is not None and bool(self._header["tables"])
+
+    def limit(self, largest: int) -> None:
+        """From now on the message may have so many bytes, also where it has begun."""
+        self.largest = largest
+        self._check_size()
+
     def message(self) -> dict[str, Any]:
         """The complete message."""
         for array in self._arrays.values():
@@ -200,9 +214,10 @@ class Assembly:
                 raise GarbageError("sent truth values that are neither true nor false")
         assert self._header is not None
         message: dict[str, Any] = dict(self._header["values"])
+        arrays = dict(self._arrays)
         for name, description in self._header["tables"].items():
-            message[name] = table_of(name, description, self._arrays)
-        message.update(self._arrays)
+            message[name] = table_of(name, description, arrays)
+        message.update(arrays)
         return message
 
     def _has_header(self) -> bool:
@@ -229,6 +244,9 @@ class Assembly:
         names += [*self._header["values"], *self._header["tables"]]
         if len(set(names)) < len(names):
             raise GarbageError("sent a message in which a name comes twice")
+        self._check_size()
+
+    def _check_size(self) -> None:
         size = sum(entry.size for entry in self._entries)
         if size > self.largest:
             raise GarbageError(f"announced a message of {size} bytes; at most {self.largest}")

@@ -1,4 +1,4 @@
-"""Opens sessions: parties agree on the terms of a protocol, and all end well or none does.
+"""Opens sessions: parties agree on the terms of a protocol, and conclude it together.
 
 A protocol's program gets a session and not links. Before it begins, every party states the terms
 and what it brings; a difference ends the session with the setting that differs. What all have
@@ -20,7 +20,13 @@ from tacit.channel.endpoint import Conclude, Endpoint, Program, Publish
 from tacit.channel.frames import ChannelError
 from tacit.channel.link import Link
 from tacit.channel.session import Session
-from tacit.channel.statements import LONGEST_STATEMENT, NONCE, Protocol, read_statement
+from tacit.channel.statements import (
+    LONGEST_STATEMENT,
+    NONCE,
+    Protocol,
+    is_attempt,
+    read_statement,
+)
 from tacit.channel.tasks import to_the_end, together
 from tacit.core.errors import DataError
 from tacit.core.events import Noted, OnEvent, ignore
@@ -45,7 +51,7 @@ async def open_session(
     if checkpoints is None:
         await _agree(session, protocol, None)
         return session
-    stored = await asyncio.to_thread(checkpoints.read)
+    stored = await asyncio.to_thread(checkpoints.read, on_event)
     subject = {
         "me": me,
         "parties": list(parties),
@@ -115,7 +121,8 @@ def _check_stored(
     expected = json.loads(json.dumps(dict(subject)))
     for checkpoint in stored.values():
         about = {key: checkpoint.session.get(key) for key in expected}
-        if about != expected or not {"name", "attempt"} <= checkpoint.session.keys():
+        names = [checkpoint.session.get("name"), checkpoint.session.get("attempt")]
+        if about != expected or not all(map(is_attempt, names)):
             raise DataError(
                 f"the checkpoints in {checkpoints.folder} are of another session, with other terms "
                 "or data; name another folder, or remove them"
@@ -170,7 +177,7 @@ def in_session(
     *,
     checkpoints: CheckpointFolder | None = None,
     on_event: OnEvent = ignore,
-    note_progress: Callable[[], None] = lambda: None,
+    note_step: Callable[[int], None] = lambda _: None,
 ) -> Program[T]:
     """A program of links that opens a session and runs the program in it."""
 
@@ -178,7 +185,7 @@ def in_session(
         session = await open_session(
             links, me, parties, protocol, checkpoints=checkpoints, on_event=on_event
         )
-        session.note_progress = note_progress
+        session.note_step = note_step
         result = await program(session)
         await session.settle()
         return result
@@ -211,6 +218,6 @@ async def hold(
         protocol,
         checkpoints=checkpoints,
         on_event=endpoint.on_event,
-        note_progress=endpoint.note_progress,
+        note_step=endpoint.note_step,
     )
     return await endpoint.run(with_links, conclude, finish)

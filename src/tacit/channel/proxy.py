@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tacit.channel.consortium import Address
-from tacit.core.errors import StudyError
+from tacit.core.errors import DataError, StudyError
 
 NONE = "none"
 USUAL_PORT = 3128
@@ -38,13 +38,10 @@ class Proxy:
         """
         try:
             parts = urlsplit(text if "://" in text else f"http://{text}")
-            host = parts.hostname
-            port = parts.port or USUAL_PORT
-        except ValueError:
-            host = None
-        # The text is not shown: it may hold a password.
-        if host is None:
-            raise StudyError(f"proxy: {EXAMPLE}", parameters=("proxy",))
+            address = Address(parts.hostname or "", parts.port or USUAL_PORT)
+            address = Address.parse(str(address))
+        except (ValueError, DataError):  # the text is not shown: it may hold a password
+            raise StudyError(f"proxy: {EXAMPLE}", parameters=("proxy",)) from None
         if parts.path not in ("", "/") or parts.query or parts.fragment:
             raise StudyError(
                 f"proxy: {EXAMPLE}; in a password, write % / # and ? as %25 %2F %23 and %3F",
@@ -57,7 +54,7 @@ class Proxy:
         credentials = None
         if parts.username is not None:
             credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        return cls(Address(host, port), credentials)
+        return cls(address, credentials)
 
     async def connect(self, target: Address, limit: int) -> Stream:
         """A stream to the target, through this proxy."""
@@ -78,9 +75,12 @@ class Proxy:
         return reader, writer
 
     def _request(self, target: Address) -> bytes:
-        lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
+        name = target.host.encode("idna").decode()
+        address = Address(name, target.port)
+        lines = [f"CONNECT {address} HTTP/1.1", f"Host: {address}"]
         if self.credentials is not None:
-            code = base64.b64encode(self.credentials.encode()).decode()
+            raw = self.credentials.encode("utf-8", "surrogateescape")
+            code = base64.b64encode(raw).decode()
             lines.append(f"Proxy-Authorization: Basic {code}")
         return "\r\n".join([*lines, "", ""]).encode()
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tacit.channel.checkpoints import Checkpoint, CheckpointFolder
-from tacit.channel.frames import ChannelError, GarbageError
+from tacit.channel.frames import Buffer, ChannelError, GarbageError
 from tacit.channel.link import Link
 from tacit.channel.messages import LARGEST_MESSAGE, Assembly, Contents, pieces
 from tacit.channel.statements import read_plain
+from tacit.channel.table_columns import is_table
 from tacit.channel.tasks import to_the_end, together
 
 # The names of a session's own messages have brackets; those of programs have none.
@@ -41,7 +42,7 @@ class Session:
         self.brings: Mapping[str, Mapping[str, Any]] = {}
         self.step = 0
         self.state: Contents | None = None
-        self.note_progress: Callable[[], None] = lambda: None
+        self.note_step: Callable[[int], None] = lambda _: None
         self._checkpoints: CheckpointFolder | None = None
         self._subject: dict[str, Any] = {}  # what checkpoints say of their session
         self._sent = dict.fromkeys(links, 0)  # messages since the start of the attempt
@@ -62,7 +63,7 @@ class Session:
         async with self._lock("send", peer, name):
             if (peer, name) in self._cut:
                 raise ValueError(f"sending {name!r} to {peer} was cancelled before all was sent")
-            for piece in pieces(message):
+            for piece in await _cut_up(message):
                 self._cut.add((peer, name))
                 await self.links[peer].send(name, piece)
             self._cut.discard((peer, name))
@@ -83,21 +84,34 @@ class Session:
     ) -> tuple[dict[str, Any], str]:
         """A message, and the hash of its bytes, if it is wanted."""
         async with self._lock("receive", peer, name):
-            assembly = self._assemblies.setdefault(
-                (peer, name), Assembly(largest, is_hashed=is_hashed)
-            )
+            assembly = self._assembly(peer, name, largest, is_hashed=is_hashed)
             try:
+                assembly.limit(largest)
                 while not assembly.complete:
                     assembly.add(await self.links[peer].receive(name))
-                message = assembly.message()
+                message = await _made(assembly)
             except GarbageError as error:
                 raise ChannelError(f"{peer} {error}") from None
             del self._assemblies[peer, name]
         self._received[peer] += 1
         return message, assembly.digest.hexdigest()
 
+    def _assembly(self, peer: str, name: str, largest: int, *, is_hashed: bool) -> Assembly:
+        """What has come of the message, perhaps to a call that was cancelled."""
+        assembly = self._assemblies.get((peer, name))
+        if assembly is None or not assembly.begun:
+            assembly = Assembly(largest, is_hashed=is_hashed)
+            self._assemblies[peer, name] = assembly
+        elif is_hashed and not assembly.is_hashed:
+            raise ValueError(f"{name!r} of {peer} was received in part, and not as a broadcast")
+        return assembly
+
     async def send_all(self, name: str, message: Contents) -> None:
-        """Sends a message to all peers."""
+        """Sends a message to all peers.
+
+        It waits until they have taken all but the last bytes. Where all send first and receive
+        then, all could wait for ever: `exchange` does both.
+        """
         await together(*(self.send(peer, name, message) for peer in self.links))
 
     async def receive_all(
@@ -106,6 +120,14 @@ class Session:
         """The next message of that name from each peer."""
         receiving = (self.receive(peer, name, largest=largest) for peer in self.links)
         return dict(zip(self.links, await together(*receiving), strict=True))
+
+    async def exchange(
+        self, name: str, message: Contents, *, largest: int = LARGEST_MESSAGE
+    ) -> dict[str, dict[str, Any]]:
+        """Sends a message to all peers while it receives theirs, so that none waits for another."""
+        receiving = self.receive_all(name, largest=largest)
+        _, messages = await together(self.send_all(name, message), receiving)
+        return messages
 
     async def broadcast(
         self, name: str, message: Contents, *, largest: int = LARGEST_MESSAGE
@@ -175,7 +197,7 @@ class Session:
             self._counts[peer] = (sent, received)
             note = {"step": self.step, "sent": sent, "received": received}
             await link.send(SAVED, json.dumps(note).encode())
-        self.note_progress()
+        self.note_step(self.step)
 
     async def settle(self) -> None:
         """Waits until all have saved our last checkpoint."""
@@ -191,6 +213,20 @@ class Session:
                     f"{self.me} and {peer} did not save checkpoint {self.step} at the same moment, "
                     "or messages were under way; run the same program on all sides"
                 )
+
+
+async def _cut_up(message: Contents) -> Iterable[Buffer]:
+    """The pieces of a message; a table is turned into bytes in a thread, since it may take long."""
+    if not any(map(is_table, message.values())):
+        return pieces(message)
+    return await asyncio.to_thread(list, pieces(message))
+
+
+async def _made(assembly: Assembly) -> dict[str, Any]:
+    """The complete message; its tables are built in a thread."""
+    if not assembly.has_tables:
+        return assembly.message()
+    return await asyncio.to_thread(assembly.message)
 
 
 def _digest(message: Contents) -> str:

@@ -48,14 +48,18 @@ class Protocol:
     def check_equal(self, me: str, peer: str, theirs: Mapping[str, Any]) -> None:
         """Refuses terms that differ, with the first setting that does."""
         for key in [*self.differences, *self.terms, *theirs]:
-            ours = self.terms.get(key)
-            if ours != theirs.get(key):
+            if _as_sent(self.terms, key) != _as_sent(theirs, key):
                 difference = self.differences.get(key, Difference(printable(key, LONGEST_KEY)))
                 raise ChannelError(
                     f"{me} and {peer} differ in {difference.words}: "
-                    f"{shown(ours)} and {shown(theirs.get(key))}",
+                    f"{shown(self.terms.get(key))} and {shown(theirs.get(key))}",
                     parameters=difference.parameters,
                 )
+
+
+def _as_sent(terms: Mapping[str, Any], key: str) -> str:
+    """One of the terms in JSON, in which 1, 1.0 and true differ; what is missing is none at all."""
+    return json.dumps(terms[key], sort_keys=True) if key in terms else "missing"
 
 
 def read_statement(peer: str, raw: bytes) -> dict[str, Any]:
@@ -86,7 +90,12 @@ def _is_mark(entry: list[Any]) -> bool:
     step, attempt = entry
     if type(step) is not int or not 0 < step < LAST_STEP:
         return False
-    return isinstance(attempt, str) and ATTEMPT.fullmatch(attempt) is not None
+    return is_attempt(attempt)
+
+
+def is_attempt(name: Any) -> bool:
+    """Whether it can name an attempt, or a session."""
+    return isinstance(name, str) and ATTEMPT.fullmatch(name) is not None
 
 
 def read_plain(peer: str, raw: bytes) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from tacit.channel.connection import Complain, Connection, Welcome
 from tacit.channel.consortium import Address
 from tacit.channel.credentials import Credentials
 from tacit.channel.frames import Buffer, ChannelError
-from tacit.channel.lobby import Lobby
+from tacit.channel.lobby import Guest, Lobby
 from tacit.channel.peer_identity import identify
 from tacit.channel.proxy import choose_proxy, connect
 from tacit.channel.tasks import stop
@@ -49,7 +49,9 @@ class TlsStream:
         self.has_answered = False
         self.error: ssl.SSLError | None = None  # that came behind data
 
-    async def shake_hands(self, peer: str | None) -> None:
+    async def shake_hands(
+        self, peer: str | None, on_first_record: Callable[[], None] = lambda: None
+    ) -> None:
         """As the side that dials this peer or, without one, as the side that listens."""
         self.engine = self.context.wrap_bio(
             self.incoming, self.outgoing, server_side=peer is None, server_hostname=peer
@@ -58,6 +60,7 @@ class TlsStream:
             async with asyncio.timeout(HANDSHAKE):
                 if peer is None:
                     await self._hear_first_record()
+                    on_first_record()
                 while not self._has_shaken_hands():
                     await self._fetch()
         except ssl.SSLEOFError:
@@ -237,7 +240,7 @@ class TlsCarrier:
         where = f"{origin[0]}:{origin[1]}"
         guest = self.lobby.enter(origin[0], task.cancel)
         try:
-            stream = await self._secured(sock)
+            stream = await self._secured(sock, guest)
             connection = TlsConnection(stream, stream, "", where)
             connection.admit = partial(self.lobby.free, guest)
             try:
@@ -255,13 +258,13 @@ class TlsCarrier:
         finally:
             self.lobby.free(guest)
 
-    async def _secured(self, sock: socket.socket) -> TlsStream:
+    async def _secured(self, sock: socket.socket, guest: Guest) -> TlsStream:
         """TLS over a socket that came in."""
         # asyncio sets this for other sockets, but not for those from sock_accept.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         reader, writer = await asyncio.open_connection(sock=sock, limit=BUFFER)
         stream = TlsStream(reader, writer, self.listening_context)
-        await stream.shake_hands(None)
+        await stream.shake_hands(None, guest.note_speech)
         return stream
 
     async def dial(self, peer: str) -> Connection:

@@ -25,10 +25,12 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         lines: dict[str, int] = {}
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue  # it cannot be a key, which the parser says
             line = key.start_mark.line + 1
-            if isinstance(key, yaml.ScalarNode) and key.value in lines:
+            if key.value in lines:
                 raise _DoubleKey(key.value, lines[key.value], line)
-            lines[str(key.value)] = line
+            lines[key.value] = line
         return super().construct_mapping(node, deep)
 
 
@@ -82,8 +84,8 @@ class _Weighing:
         if isinstance(node, yaml.ScalarNode):
             if node.tag in NUMBERS and len(node.value) > LONGEST_NUMBER:
                 raise _complaint(node, f"a number has more than {LONGEST_NUMBER} digits")
-            return 1 + len(node.value), 1
-        size = depth = 1
+            return len(node.tag) + len(node.value), 1
+        size, depth = len(node.tag), 1
         for child in _children(node):
             child_size, child_depth = self.weigh(child)
             size += child_size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import stat
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,10 +17,10 @@ import pytest
 from loops import run, stopped
 
 from tacit.channel import endpoint as endpoints
-from tacit.channel.checkpoints import Checkpoint, CheckpointFolder
+from tacit.channel.checkpoints import MARK, Checkpoint, CheckpointFolder
 from tacit.channel.endpoint import Endpoint
 from tacit.channel.frames import ChannelError
-from tacit.channel.link import Link
+from tacit.channel.link import WINDOW, Link
 from tacit.channel.loopback import MeetingRoom, converse
 from tacit.channel.messages import pieces
 from tacit.channel.opening import TERMS, hold, in_session
@@ -85,6 +86,19 @@ def test_a_difference_ends_it_with_the_setting_that_differs() -> None:
 
 def test_a_term_that_one_side_lacks_is_a_difference() -> None:
     protocols = {"alice": Protocol({"rounds": 3}), "bob": Protocol({"rounds": 3, "noise": 1})}
+    with pytest.raises(ChannelError, match="differ in noise"):
+        meet(dict.fromkeys(protocols, describe), protocols)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(1, True), (1, 1.0), (0, False), ([1], [True])])
+def test_values_that_python_holds_for_equal_are_a_difference(ours: Any, theirs: Any) -> None:
+    protocols = {"alice": Protocol({"noise": ours}), "bob": Protocol({"noise": theirs})}
+    with pytest.raises(ChannelError, match="differ in noise"):
+        meet(dict.fromkeys(protocols, describe), protocols)
+
+
+def test_no_value_is_another_thing_than_none() -> None:
+    protocols = {"alice": Protocol({}), "bob": Protocol({"noise": None})}
     with pytest.raises(ChannelError, match="differ in noise"):
         meet(dict.fromkeys(protocols, describe), protocols)
 
@@ -169,6 +183,50 @@ def test_who_is_cancelled_while_it_receives_loses_no_piece() -> None:
 
     protocols = dict.fromkeys(("alice", "bob"), Protocol({}))
     meet({"alice": slow, "bob": impatient}, protocols)
+
+
+def test_messages_beyond_the_window_are_exchanged_by_all_at_once() -> None:
+    async def program(session: Session) -> list[int]:
+        messages = await session.exchange("x", {"x": np.zeros(2 * WINDOW, np.uint8)})
+        return [message["x"].size for message in messages.values()]
+
+    assert everybody(program, Protocol({}), THREE)["bob"] == [2 * WINDOW] * 2
+
+
+@pytest.mark.parametrize("parts_before", [0, 1])
+def test_the_limit_of_a_cancelled_call_is_not_that_of_the_next_one(parts_before: int) -> None:
+    async def slow(session: Session) -> None:
+        parts = list(pieces({"x": np.arange(1_000_000)}))
+        for part in parts[:parts_before]:
+            await session.links["bob"].send("m", part)
+        await session.receive("bob", "cancelled")
+        for part in parts[parts_before:]:
+            await session.links["bob"].send("m", part)
+        await session.receive("bob", "refused")
+
+    async def impatient(session: Session) -> None:
+        receiving = asyncio.create_task(session.receive("alice", "m"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert await stopped(receiving)
+        await session.send("alice", "cancelled", {})
+        with pytest.raises(ChannelError, match="announced a message of 8000000 bytes; at most 10"):
+            await session.receive("alice", "m", largest=10)
+        await session.send("alice", "refused", {})
+
+    protocols = dict.fromkeys(("alice", "bob"), Protocol({}))
+    meet({"alice": slow, "bob": impatient}, protocols)
+
+
+def test_a_broadcast_after_a_cancelled_call_is_heard_as_one() -> None:
+    async def program(session: Session) -> list[str]:
+        receiving = asyncio.create_task(session.receive(next(iter(session.links)), "vote"))
+        await asyncio.sleep(0)
+        assert await stopped(receiving)
+        heard = await session.broadcast("vote", {"who": session.me})
+        return sorted(message["who"] for message in heard.values())
+
+    assert everybody(program, Protocol({}), THREE)["carol"] == ["alice", "bob"]
 
 
 def test_a_message_that_was_cut_short_is_not_followed_by_another() -> None:
@@ -451,8 +509,56 @@ def test_a_damaged_checkpoint_counts_as_absent(tmp_path: Path) -> None:
     raw[-3] ^= 1
     file.write_bytes(raw)
     assert sorted(checkpoints.read()) == [1]
-    file.write_bytes(raw[:10])
-    assert sorted(checkpoints.read()) == [1]
+    file.write_bytes(raw[: len(MARK) + 10])
+    events: list[Event] = []
+    assert sorted(checkpoints.read(events.append)) == [1]
+    assert [event.text for event in events if isinstance(event, Warned)] == [
+        f"{file} is damaged, so it is left out"
+    ]
+
+
+def test_a_checkpoint_of_another_version_is_refused_and_kept(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1)
+    file = tmp_path / "checkpoint-1"
+    raw = file.read_bytes().replace(MARK, b"tacit checkpoint 2\n")
+    file.write_bytes(raw)
+    with pytest.raises(DataError, match="is a checkpoint of another version of tacit"):
+        checkpoints.read()
+    assert file.read_bytes() == raw
+
+
+def test_a_pipe_or_a_device_is_no_checkpoint(tmp_path: Path) -> None:
+    checkpoints = CheckpointFolder(tmp_path)
+    os.mkfifo(tmp_path / "checkpoint-9")
+    with pytest.raises(DataError, match="checkpoint-9: it is not a regular file"):
+        checkpoints.read()
+    (tmp_path / "checkpoint-9").unlink()
+    (tmp_path / "checkpoint-9").symlink_to("/dev/zero")
+    with pytest.raises(DataError, match="checkpoint-9: it is not a regular file"):
+        checkpoints.read()
+
+
+def test_files_with_other_names_are_no_checkpoints(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 7)
+    for name in ("checkpoint-007", "checkpoint-0", "checkpoint-\u0667", "checkpoint-x"):
+        (tmp_path / name).write_bytes(b"mine")
+    assert sorted(checkpoints.read()) == [7]
+    checkpoints.clear()
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.parametrize("names", [{"name": "zz"}, {"attempt": 7}, {"attempt": "ab"}])
+def test_a_checkpoint_whose_session_has_no_proper_name_is_refused(
+    names: dict[str, Any], tmp_path: Path
+) -> None:
+    for name in THREE:
+        party = a_party(name, tmp_path)
+        marked(party, (1, "a"))
+        (stored,) = party.checkpoints.read().values()
+        session = {**stored.session, **names}
+        party.checkpoints.save(Checkpoint(1, session, stored.state))
+    with pytest.raises(DataError, match="are of another session"):
+        resumed(tmp_path)
 
 
 def test_a_secret_is_refused_by_a_checkpoint(tmp_path: Path) -> None:
@@ -551,10 +657,53 @@ def test_starts_between_checkpoints_are_counted_and_those_before_forgotten() -> 
         room = MeetingRoom()
         endpoint = Endpoint("alice", ["bob"], room.carrier("alice"), purpose="x")
         endpoint._restarts = 9
-        endpoint.note_progress()
+        endpoint.note_step(3)
         assert endpoint._restarts == 0
+        endpoint._restarts = 9
+        for step in (1, 2, 3):  # no further than before
+            endpoint.note_step(step)
+        assert endpoint._restarts == 9
 
     run(scene())
+
+
+def test_who_goes_back_to_an_old_checkpoint_again_and_again_is_stopped(tmp_path: Path) -> None:
+    """Otherwise a peer could have a step repeated as often as it likes."""
+    has_asked = asyncio.Event()
+    answered = []
+
+    async def answer(session: Session) -> None:
+        while session.step < 3:
+            await session.receive("bob", "question")
+            answered.append(session.step)
+            await session.checkpoint({"n": session.step})
+
+    async def ask(session: Session) -> None:
+        while session.step < 2:
+            await session.send("alice", "question", {})
+            await session.checkpoint({"n": session.step})
+        await session.settle()
+        has_asked.set()
+        await asyncio.get_running_loop().create_future()
+
+    async def scene() -> None:
+        room = MeetingRoom()
+        answering = a_party("alice", tmp_path, THREE[:2]).start(room, answer)
+        while not answering.done():
+            bob = a_party("bob", tmp_path, THREE[:2])
+            asking = bob.start(room, ask)
+            waiting = asyncio.create_task(has_asked.wait())
+            await asyncio.wait({waiting, answering}, return_when=asyncio.FIRST_COMPLETED)
+            await stopped(waiting)
+            has_asked.clear()
+            await kill(bob, asking)
+            (tmp_path / "bob" / "checkpoint-2").unlink(missing_ok=True)
+            assert len(answered) < 5 * endpoints.RESTARTS
+        with pytest.raises(ChannelError, match="has started again more than 10 times"):
+            await answering
+
+    run(scene())
+    assert answered.count(1) == 1 + endpoints.RESTARTS
 
 
 def test_what_a_death_left_half_written_is_removed(tmp_path: Path) -> None:

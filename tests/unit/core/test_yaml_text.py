@@ -31,6 +31,13 @@ def merged(levels: int = 9) -> str:
     return "\n".join(lines) + "\n"
 
 
+def keys(levels: int = 9) -> str:
+    """A mapping's key that stands for much."""
+    lines = ["a0: &a0 [x, y]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, levels)]
+    return "\n".join(lines) + f"\nb: {{? [*a{levels - 1}] : 1}}\n"
+
+
 def ladder(levels: int) -> str:
     lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, levels))]
     return "\n".join(lines) + "\n"
@@ -43,6 +50,9 @@ BOMBS = [
     ("rounds: &a [*a]\n", "line 1, column 9: a value contains itself; write it out"),
     ("rounds: &a {x: [*a, *a]}\n", "a value contains itself"),
     ("rounds: &a {<<: *a}\n", "a value contains itself"),
+    (keys(), "its aliases stand for too much"),
+    (laughs(2, f"[!{'x' * 60_000} 1]"), "its aliases stand for too much"),
+    ("? [1]\n: 1\n", "found unhashable key"),
     (ladder(300), f"nested too deeply, more than {DEEPEST} times"),
     ("rounds: " + "[" * 3000, "nested too deeply"),
     ("rounds: " + "1:" * 40_000 + "1\n", "a number has more than 100 digits"),
