@@ -59,8 +59,7 @@ class Chain:
         if number % BROADCAST == 0:
             messages = await session.broadcast("all", {"data": data})
         else:
-            sending = session.send_all("x", {"data": data})
-            _, messages = await asyncio.gather(sending, session.receive_all("x"))
+            messages = await session.exchange("x", {"data": data})
         theirs = {party: message["data"] for party, message in messages.items()}
         return {session.me: data, **theirs}
 

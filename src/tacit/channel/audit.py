@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tacit.core.errors import DataError, TacitError
+from tacit.core.files import locked
 
 START = b'{"begin": "'  # of each line
 OUTCOME = 512  # bytes of an outcome, with the spaces after it
@@ -43,14 +44,20 @@ class SessionLog:
     def append(self, entry: Mapping[str, Any], outcome: Mapping[str, Any]) -> int:
         """Adds a line; returns where in the file its outcome starts."""
         head = json.dumps(dict(entry))[:-1].encode() + b', "outcome": '
-        with self._appending() as handle, _locked(handle):
+        with self._appending() as handle, locked(handle):
             size = os.fstat(handle).st_size
             torn = b"" if size == 0 or self._read(size - 1, 1) == b"\n" else b"\n"
             line = torn + head + _padded(outcome) + b"}\n"
-            if os.write(handle, line) < len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-            os.fsync(handle)
+            self._write(handle, line)
         return size + len(torn) + len(head)
+
+    def _write(self, handle: int, line: bytes) -> None:
+        try:
+            if os.write(handle, line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(handle)
+        except OSError as error:
+            raise _unwritable(self.path, error) from None
 
     def conclude(self, place: int, before: Mapping[str, Any], outcome: Mapping[str, Any]) -> bool:
         """Writes an outcome in the place of the one before, if that is still there."""
@@ -101,10 +108,7 @@ class SessionLog:
                 os.close(handle)
                 raise OSError(errno.EINVAL, "it is not a regular file")
         except OSError as error:
-            raise DataError(
-                f"cannot write the log of sessions {self.path}: {error.strerror}; name another",
-                parameters=("log",),
-            ) from None
+            raise _unwritable(self.path, error) from None
         try:
             yield handle
         finally:
@@ -199,6 +203,13 @@ class Audit:
             self.fail("stopped")
 
 
+def _unwritable(path: Path, error: OSError) -> DataError:
+    return DataError(
+        f"cannot write the log of sessions {path}: {error.strerror}; name another",
+        parameters=("log",),
+    )
+
+
 def _open() -> dict[str, Any]:
     return {"status": NOT_ENDED, "end": None}
 
@@ -217,18 +228,3 @@ def _padded(outcome: Mapping[str, Any]) -> bytes:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-@contextmanager
-def _locked(handle: int) -> Iterator[None]:
-    """Keeps other processes from adding a line meanwhile."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(handle, fcntl.LOCK_UN)

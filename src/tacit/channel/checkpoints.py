@@ -27,7 +27,7 @@ KEPT = 2
 LARGEST = 1 << 40  # bytes
 STATE = "state "  # before the names of a state, so that they differ from our own
 NAME = re.compile(r"checkpoint-([1-9][0-9]{0,17})")
-UNFINISHED = re.compile(r"\.checkpoint-[1-9][0-9]{0,17}\.\w+")  # of a process that died while it wrote
+UNFINISHED = re.compile(r"\.checkpoint-[1-9][0-9]{0,17}\.\w+")  # by who died writing
 
 
 @dataclass(frozen=True)

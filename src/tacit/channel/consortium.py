@@ -227,7 +227,8 @@ def _settings(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise DataError(f"{path} is not valid YAML: {reason(error)}") from None
     if not isinstance(settings, dict):
-        content = "it is empty" if settings is None else f"got {shown(settings)}"
+        # Text is not shown: it may be a key.
+        content = "it is empty" if settings is None else "got something else"
         raise DataError(f"{path}: expected settings such as 'consortium: heart-study', {content}")
     return settings
 

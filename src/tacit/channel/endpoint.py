@@ -161,7 +161,7 @@ class Endpoint:
         self._restart.set()
 
     def note_step(self, step: int) -> None:
-        """Starts are counted anew where the program gets further than ever, and not again as far."""
+        """Counts starts anew where the program gets further than ever before."""
         if step > self._furthest:
             self._furthest = step
             self._restarts = 0

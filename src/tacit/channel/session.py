@@ -125,6 +125,7 @@ class Session:
         self, name: str, message: Contents, *, largest: int = LARGEST_MESSAGE
     ) -> dict[str, dict[str, Any]]:
         """Sends a message to all peers while it receives theirs, so that none waits for another."""
+        messages: dict[str, dict[str, Any]]
         receiving = self.receive_all(name, largest=largest)
         _, messages = await together(self.send_all(name, message), receiving)
         return messages

@@ -315,7 +315,9 @@ def _only_block(path: Path, content: bytes, what: str, labels: Sequence[str]) ->
     if label is None or label[1].decode() not in labels:
         hint = ""
         if label is not None:
-            hint = f" (it holds a {label[1].decode().lower()})"
+            label_text = label[1].decode().lower()
+            article = "an" if label_text[0] in "aeiou" else "a"
+            hint = f" (it holds {article} {label_text})"
         raise DataError(f"{path} is damaged, or not a {what}{hint}; expected a PEM file")
     return content[label.start() :]
 

@@ -17,7 +17,7 @@ from tacit.core.errors import DataError
 
 if TYPE_CHECKING:
     from tacit.channel.certificates import Issued
-    from tacit.channel.consortium import Consortium, Member
+    from tacit.channel.consortium import Address, Consortium, Member
 
 cert_app = typer.Typer(
     cls=FlagGroup,
@@ -132,6 +132,7 @@ def request_command(
     elif not quiet:
         command = f"tacit cert issue {party} --request PATH/{request.name}"
         typer.echo(f"send {request} to the party that manages the consortium, to run: {command}")
+        typer.echo(f"if others shall connect to {party}, it adds: --address HOST:PORT")
         typer.echo(f"its key fingerprint is {fingerprint}")
         typer.echo("read the fingerprint out to that party, by telephone: it sees the same")
         files = f"consortium.yaml, ca.pem, {party}.pem"
@@ -152,10 +153,34 @@ def issue_command(
     quiet: Quiet = False,
 ) -> None:
     """Issue or renew a party's certificate, and add the party to consortium.yaml."""
+    from tacit.core.files import alone_in
+
+    if request is not None and with_key:
+        raise DataError(f"{request} is for a key that {party} has made; leave out --with-key")
+    folder = folder or _default_folder()
+    with alone_in(folder):  # or another process that issues one would lose ours
+        handover = _issue(folder, party, address, request=request, days=days, with_key=with_key)
+    if as_json:
+        print_json(handover.to_dict())
+    elif not quiet:
+        _print_handover(handover)
+        if handover.is_news:
+            typer.echo(f"the other parties need the new {folder / 'consortium.yaml'} too")
+
+
+def _issue(
+    folder: Path,
+    party: str,
+    address: str | None,
+    *,
+    request: Path | None,
+    days: int,
+    with_key: bool,
+) -> Handover:
+    """Writes the party's certificate, and the consortium's file where its entry is another one."""
     from tacit.channel.certificates import prepare
     from tacit.core.files import restoring
 
-    folder = folder or _default_folder()
     consortium = _issuing_consortium(folder)
     member = _member(consortium, party, folder, address)
     issued = prepare(folder, party, days=days, request=request, with_key=with_key)
@@ -168,13 +193,7 @@ def issue_command(
         if before != member:
             consortium.with_member(member).write(path)
         issued.write()
-    handover = Handover(party, folder, issued, before)
-    if as_json:
-        print_json(handover.to_dict())
-    elif not quiet:
-        _print_handover(handover)
-        if before != member:
-            typer.echo(f"the other parties need the new {path} too")
+    return Handover(party, folder, issued, before, is_news=before != member)
 
 
 def _issuing_consortium(folder: Path) -> Consortium:
@@ -223,10 +242,16 @@ def _member(consortium: Consortium, party: str, folder: Path, address: str | Non
 
     member = default_member(check_party_name(party), folder)
     if address is not None:
-        return replace(member, address=Address.parse(address))
+        return replace(member, address=_dialled(Address.parse(address)))
     if party in consortium.members:
         return replace(member, address=consortium.members[party].address)
     return member
+
+
+def _dialled(address: Address) -> Address:
+    if address.port == 0:
+        raise DataError(f"--address {address}: nobody can connect to port 0; name the port")
+    return address
 
 
 @dataclass(frozen=True)
@@ -237,6 +262,7 @@ class Handover:
     folder: Path
     issued: Issued
     before: Member | None
+    is_news: bool  # to the other parties
 
     @property
     def key(self) -> Path | None:

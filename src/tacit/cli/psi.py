@@ -232,7 +232,7 @@ def _asking(steps: Steps) -> Callable[[str], str]:
 
 def _take_part(data: Path | None, out: Path | None, settings: dict[str, Any]) -> list[Outcome]:
     """This party's side; its file of rows appears once all parties have theirs."""
-    from tacit.cli.psi_files import RowFiles, check_rows_file
+    from tacit.cli.psi_files import RowFiles, check_replaceable, check_rows_file
     from tacit.data.readers import read_table
     from tacit.vertical.intersection import take_part
 
@@ -241,6 +241,7 @@ def _take_part(data: Path | None, out: Path | None, settings: dict[str, Any]) ->
         raise StudyError(f"{text}, or try it out with --local")
     out = out or Path(f"{settings['party']}-common.csv")
     check_rows_file(out, data)
+    check_replaceable(out)
     table = read_table(data.expanduser(), as_text=True)
     with RowFiles(out, table) as files:
         result = take_part(table, conclude=files.conclude, publish=files.publish, **settings)

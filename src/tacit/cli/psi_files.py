@@ -80,6 +80,12 @@ def check_rows_file(out: Path, data: Path) -> None:
         raise StudyError(f"{out} is the table itself; name another file with --out")
 
 
+def check_replaceable(out: Path) -> None:
+    """Refuses to replace a file that an earlier session has not written."""
+    if out.exists() and not session_path(out).exists():
+        raise StudyError(f"{out} is there already, and of no session; name another file with --out")
+
+
 def _write_table(rows: Any, stream: IO[bytes], suffix: str) -> None:
     if suffix == ".parquet":
         rows.to_parquet(stream, index=False)

@@ -15,7 +15,7 @@ from tacit.cli.completion import complete_cluster, complete_device
 from tacit.cli.options import Data, Json, Quiet, StudyArguments
 from tacit.cli.printed_results import print_results, print_results_json
 from tacit.cli.signals import exit_code, terminable
-from tacit.cli.study_arguments import admit_own_code_of, read_study
+from tacit.cli.study_arguments import admit_own_code_of, read_study, study_home
 from tacit.cli.terminal import print_json
 from tacit.core.errors import StudyError
 from tacit.execution.placement import ExecutionOptions
@@ -82,7 +82,7 @@ def run_command(
         data=data, device=device, workers=workers, threads=threads, on=on, exact=exact
     )
     screen = display(quiet=quiet)
-    with _stoppable(screen):
+    with _stoppable(screen, arguments or []):
         study = _study(resume, arguments or [], quiet=quiet or as_json)
         if plan:
             _show_plan(study, options, as_json=as_json)
@@ -101,7 +101,7 @@ def _study(resume: Path | None, arguments: list[str], *, quiet: bool) -> Study |
 
 
 @contextmanager
-def _stoppable(screen: Silence) -> Iterator[None]:
+def _stoppable(screen: Silence, arguments: list[str]) -> Iterator[None]:
     """Within it, Ctrl-C and SIGTERM end the command, which prints how to go on."""
     try:
         with terminable():
@@ -109,9 +109,18 @@ def _stoppable(screen: Silence) -> Iterator[None]:
     except KeyboardInterrupt as stop:
         text = "stopped"
         if screen.folder:
-            text += f"; continue with: tacit run --resume {shlex.quote(screen.folder)}"
+            text += f"; continue with: {_continuation(screen.folder, arguments)}"
         print(text, file=sys.stderr)
         raise typer.Exit(exit_code(stop)) from None
+
+
+def _continuation(results: str, arguments: list[str]) -> str:
+    """The command that goes on; where the study's own code is found, if that is elsewhere."""
+    home = study_home(arguments)
+    if home is None:
+        return f"tacit run --resume {shlex.quote(results)}"
+    folder = Path(results).absolute()
+    return f"cd {shlex.quote(str(home))} && tacit run --resume {shlex.quote(str(folder))}"
 
 
 def _play(

@@ -38,6 +38,15 @@ def read_study(arguments: list[str], *, quiet: bool = True) -> Study:
     return Study.from_file(path, overrides)
 
 
+def study_home(arguments: list[str]) -> Path | None:
+    """The folder of the study's file, if it is another one and own code of the study is in it."""
+    files = [text for text in arguments if "=" not in text]
+    if not files:
+        return None
+    home = Path(files[0]).resolve().parent
+    return home if home != Path.cwd() and str(home) in sys.path else None
+
+
 def admit_own_code_of(folder: Path) -> None:
     """Makes own code importable if the study that is to be resumed in this folder names any."""
     from tacit.study.file import read_settings

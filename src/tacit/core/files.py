@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -136,6 +137,35 @@ def created(path: Path, content: bytes, *, private: bool = False) -> Iterator[No
         path.unlink(missing_ok=True)
         _remove_empty(folders)
         raise
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Waits for other processes that are in this folder in the same way, and keeps them out."""
+    handle = os.open(folder, os.O_RDONLY) if folder.is_dir() and sys.platform != "win32" else None
+    if handle is None:
+        yield
+        return
+    try:
+        with locked(handle):
+            yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def locked(handle: int) -> Iterator[None]:
+    """Waits for the lock of an open file or folder, and keeps it meanwhile."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 @contextmanager

@@ -102,7 +102,8 @@ class Registered(ABC):
     def _find_imported(cls, path: str) -> type[Self]:
         member = import_object(path, classes_of=("tacit",))
         if not (inspect.isclass(member) and issubclass(member, cls)):
-            raise StudyError(f"{path} is not a subclass of {cls.__module__}:{cls.__name__}")
+            base = f"{cls.__module__}:{cls.__name__}"
+            raise StudyError(f"{cls.singular()}: {path} is not a subclass of {base}")
         return member
 
     @classmethod

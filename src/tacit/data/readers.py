@@ -10,6 +10,7 @@ import pickle
 import re
 import struct
 import tarfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -116,12 +117,27 @@ def read_table(path: Path, *, as_text: bool = False) -> Any:
         if path.suffix in (".parquet", ".pq"):
             return pd.read_parquet(path)
         if path.suffix == ".tsv":
-            return pd.read_csv(path, sep="\t", **cells)
+            return _read_csv(path, sep="\t", **cells)
         if path.suffix in (".csv", ".txt", ".gz"):
-            return pd.read_csv(path, **_sniff_marks(path), **cells)
+            return _read_csv(path, **_sniff_marks(path), **cells)
         raise ValueError(
             "expected a name that ends in .csv, .tsv or .parquet; save it as one of these"
         )
+
+
+def _read_csv(path: Path, **options: Any) -> Any:
+    """A CSV whose rows are no longer than its header: pandas would shift all columns by one."""
+    import pandas as pd
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            return pd.read_csv(path, index_col=False, **options)
+        except pd.errors.ParserWarning:
+            raise DataError(
+                f"{path}: its rows have more cells than its header; "
+                "name all columns, or take out the separators at the ends of the rows"
+            ) from None
 
 
 def _sniff_marks(path: Path) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def _by_work(plan: Plan, runs: Sequence[RunWithId], estimator: Estimator) -> Pla
     count = min(usable_cores(), len(plan.blocks), _processes_that_fit(plan))
     work = f"about {duration(max(total, 1))} of work on one core"
     if count < 2:
-        why = "and there is only one core, one block or memory for one process"
+        why = "in one process: there is one core, one block, or memory for no more"
         return replace(plan, why=f"{work}, {why}")
     saved = total * (1 - 1 / count)
     if saved < 2 * START:

@@ -143,7 +143,8 @@ def _suspects(runs: list[Run], refused: int) -> dict[str, Any]:
     """The settings that tell a refused run from the runs before it, which were accepted."""
     labels = label_runs(runs)
     if refused == 0:
-        return _varying_settings(labels)
+        compared = [label for run, label in zip(runs, labels, strict=True) if not run.is_reference]
+        return _varying_settings(compared or labels)
     suspects = {}
     for key, value in labels[refused].items():
         accepted = {str(label[key]) for label in labels[:refused]}

@@ -308,8 +308,8 @@ def _meet(party: str, options: PsiOptions, on_event: OnEvent) -> tuple[list[str]
     peers = options["others"]
     if isinstance(peers, str):
         peers = [peers]
-    listen = _address(options["listen"])
-    connect = _address(options["connect"])
+    listen = _address("listen", options["listen"])
+    connect = _address("connect", options["connect"])
     return meet(
         consortium,
         party,
@@ -322,5 +322,8 @@ def _meet(party: str, options: PsiOptions, on_event: OnEvent) -> tuple[list[str]
     )
 
 
-def _address(text: str | None) -> Address | None:
-    return Address.parse(text) if text else None
+def _address(option: str, text: str | None) -> Address | None:
+    try:
+        return Address.parse(text) if text else None
+    except DataError as error:
+        raise DataError(f"{option}: {error}", parameters=(option,)) from None

@@ -54,7 +54,7 @@ def key_columns(key: str | Sequence[str]) -> tuple[str, ...]:
     >>> key_columns("nin"), key_columns(["name", "born"])
     (('nin',), ('name', 'born'))
     """
-    columns = (key,) if isinstance(key, str) else tuple(key)
+    columns = tuple(key) if isinstance(key, Sequence) and not isinstance(key, str) else (key,)
     if not columns or not all(isinstance(column, str) and column for column in columns):
         raise StudyError(
             f"key: expected a column's name or several, got {shown(key)}", parameters=("key",)

@@ -171,10 +171,13 @@ class Budget:
         before = self.brought.get(peer, 0)
         self.brought[peer] = before + size
         if self.brought[peer] > self.most:
-            earlier = f" after {before:,} in earlier attempts" if before else ""
+            earlier = ""
+            if before:
+                earlier = f", after {before:,} in attempts of the last day that did not complete"
             raise ChannelError(
-                f"{peer} brings {size:,} identifiers{earlier}; {me} brings {own_size:,} "
-                f"and accepts at most {self.most:,}; if so many are right, {me} sets most higher",
+                f"{peer} brings {size:,} identifiers{earlier}; {me} brings {own_size:,} and "
+                f"accepts at most {self.most:,} in all; if more are right, {me} accepts "
+                f"{self.brought[peer]:,}",
                 parameters=("most",),
             )
 

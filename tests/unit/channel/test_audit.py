@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -218,3 +219,16 @@ def test_what_peers_brought_to_earlier_attempts_is_counted(log: SessionLog) -> N
     ]
     log.path.write_bytes(b"".join(counted + others + damaged))
     assert audit_of(log).brought_lately(3) == {"bob": 11, "carol": 70}
+
+
+def test_a_full_disk_is_told_with_the_file(
+    log: SessionLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(handle: int, line: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(DataError) as refused:
+        audit_of(log).begin(SIZES, "5e55")
+    assert str(refused.value).endswith(f"{log.path}: No space left on device; name another")
+    assert refused.value.parameters == ("log",)

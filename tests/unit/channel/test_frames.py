@@ -248,3 +248,9 @@ def test_whatever_the_reason_is_a_refusal_carries_it(why: str) -> None:
     assert words.startswith(why[:10])
     assert len(words) <= 500
     assert "�" not in words[:-1]
+
+
+def test_a_name_that_is_not_ascii_is_refused_behind_other_frames_too() -> None:
+    good = Frame(Kind.DATA, "a", 1, b"x").encode()
+    with pytest.raises(GarbageError, match="a message whose name is not ASCII"):
+        read_all(good + packed(name=1, length=0) + b"\xe9" + good)

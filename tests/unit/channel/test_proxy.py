@@ -223,6 +223,13 @@ def test_without_the_right_password_the_user_hears_of_407_and_what_to_give(
     check_hidden(seen)
 
 
+def test_a_name_beyond_ascii_and_bytes_that_are_no_letters_are_sent() -> None:
+    proxy = Proxy(Address("proxy.example", 3128), "us\udce9r:p")
+    request = proxy._request(Address("b\u00fccher.example", 7050))
+    assert request.startswith(b"CONNECT xn--bcher-kva.example:7050 HTTP/1.1\r\n")
+    assert base64.b64encode(b"us\xe9r:p") in request
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -233,6 +240,8 @@ def test_without_the_right_password_the_user_hears_of_407_and_what_to_give(
         f"http://{IN_URL}@",
         f"http://{IN_URL}@[::1",
         f"{IN_URL}@[proxy:1",
+        f"http://{IN_URL}@a..b:3128",
+        f"http://{IN_URL}@{'a' * 64}.example:3128",
         "",
     ],
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -184,6 +185,18 @@ def test_show_tells_addresses_validity_and_fingerprints(cert: Shell) -> None:
     assert cert.done("show", "consortium").splitlines() == shown
 
 
+def test_certificates_that_are_issued_at_the_same_time_are_all_in_the_file(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tacit", "cert"]
+    subprocess.run([*command, "init", "heart-study", "-q"], cwd=tmp_path, check=True)
+    names = ["alice", "bob", "carol", "dora"]
+    issuing = [
+        subprocess.Popen([*command, "issue", name, "--with-key", "-q"], cwd=tmp_path)
+        for name in names
+    ]
+    assert [process.wait() for process in issuing] == [0] * 4
+    assert sorted(Consortium.find(tmp_path / "consortium").members) == names
+
+
 def test_json_output_is_json_and_quiet_is_quiet(cert: Shell) -> None:
     made = json.loads(cert.done("init", "heart-study", "--json"))
     assert made["file"] == "consortium/consortium.yaml"
@@ -212,6 +225,8 @@ def test_without_a_command_help_is_shown(cert: Shell) -> None:
         (["issue", "ca"], "'ca' cannot name a party"),
         (["issue", "all"], "'all' cannot name a party: where a party can be named, all means"),
         (["issue", "bob", "--address", "bob"], "'bob': expected host:port"),
+        (["issue", "bob", "--address", "bob.example:0"], "nobody can connect to port 0"),
+        (["issue", "bob", "--request", "bob.csr", "--with-key"], "leave out --with-key"),
         (["issue", "bob", "--days", "-3"], "days: expected 1 to 36500, got -3"),
         (["issue", "bob"], "who runs: tacit cert request bob, and sends bob.csr; only to try"),
         (["issue", "bob", "--request", "none.csr"], "none.csr: there is no such file"),

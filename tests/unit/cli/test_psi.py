@@ -315,7 +315,7 @@ def test_a_party_that_brings_far_more_is_refused_and_the_error_says_what_to_set(
         assert done.code == 2
         assert done.err.endswith(
             "note: bob brings 1,001 identifiers\n"
-            f"error: {said}; if so many are right, alice sets most higher (--accept-at-most)\n"
+            f"error: {said} in all; if more are right, alice accepts 1,001 (--accept-at-most)\n"
         )
         (refused,) = log_of(folder, "alice")
         assert (refused["session"], refused["sizes"]["bob"]) == (None, 1001)
@@ -339,7 +339,36 @@ def test_what_a_party_brought_before_this_process_started_again_is_counted(
         done = psi(*alice)
         with pytest.raises(tacit.TacitError):
             other.result()
-    assert "bob brings 3 identifiers after 998 in earlier attempts; alice brings 3" in done.err
+    earlier = "after 998 in attempts of the last day that did not complete"
+    assert f"bob brings 3 identifiers, {earlier}; alice brings 3" in done.err
+    assert "alice accepts 1,001 (--accept-at-most)" in done.err
+
+
+def test_a_file_that_no_session_has_written_is_not_replaced(folder: Path, psi: Tacit) -> None:
+    (folder / "mine.csv").write_text("precious\n")
+    done = psi("--party", "alice", "--data", "a.csv", "--key", "nin", "--out", "mine.csv")
+    assert (done.code, done.err) == (
+        2,
+        "error: mine.csv is there already, and of no session; name another file with --out\n",
+    )
+    assert (folder / "mine.csv").read_text() == "precious\n"
+
+
+def test_a_table_whose_rows_are_longer_than_its_header_is_refused(folder: Path, psi: Tacit) -> None:
+    (folder / "long.csv").write_text("nin,name\n007,Ann,\n8B,Bob,\n")
+    done = psi("--local", "long.csv", "b.csv", "--key", "nin")
+    assert done.code == 2
+    assert "long.csv: its rows have more cells than its header" in done.err
+
+
+@pytest.mark.parametrize("option", ["--listen", "--connect"])
+def test_an_address_that_is_none_is_told_with_its_option(
+    option: str, psi: Tacit, consortium: Path
+) -> None:
+    party = ("--party", "alice", "--data", "a.csv", "--key", "nin")
+    done = psi(*party, "--consortium", str(consortium), option, "here")
+    assert done.code == 2
+    assert f"({option})" in done.err
 
 
 def test_a_log_that_cannot_be_written_is_told_before_anybody_is_called(

@@ -169,6 +169,7 @@ def test_a_table_becomes_a_standardised_data_set(tmp_path: Path, suffix: str) ->
         ("y\n1\n2\n", {"target": "y"}, "no column is left"),
         ("", {"target": "y"}, "is not a table, or is damaged"),
         ('a,b\n"1,2\n3', {"target": "b"}, "missing values|damaged"),
+        ("a,y\n1,0,7\n2,1,8\n", {"target": "y"}, "its rows have more cells than its header"),
     ],
 )
 def test_a_table_that_cannot_be_used_says_why(

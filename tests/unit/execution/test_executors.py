@@ -336,7 +336,8 @@ def test_a_study_that_is_stopped_leaves_no_worker_and_is_resumed_to_the_same_res
     codes = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}
     assert process.returncode == codes[number]
     if number != signal.SIGKILL:
-        assert said.splitlines()[-1] == "stopped; continue with: tacit run --resume long"
+        resuming = f"cd {paced} && tacit run --resume {folder}"  # where the model is found
+        assert said.splitlines()[-1] == f"stopped; continue with: {resuming}"
     while any(alive(pid) for pid in workers):
         time.sleep(0.05)
     again = Listener()

@@ -230,14 +230,15 @@ def test_a_peer_may_bring_no_more_in_all_attempts_together() -> None:
     bring(budget, "carol", 10)
     with pytest.raises(
         ChannelError,
-        match=r"^bob brings 5 identifiers after 6 in earlier attempts; alice brings 3 and accepts "
-        r"at most 10; if so many are right, alice sets most higher$",
+        match=r"^bob brings 5 identifiers, after 6 in attempts of the last day that did not "
+        r"complete; alice brings 3 and accepts at most 10 in all; if more are right, alice "
+        r"accepts 11$",
     ) as refused:
         bring(budget, "bob", 5)
     assert refused.value.parameters == ("most",)
     with pytest.raises(ChannelError, match=r"^bob brings 11 identifiers; alice brings 3 and accep"):
         bring(Budget(10), "bob", 11)
-    with pytest.raises(ChannelError, match=r"^bob brings 4 identifiers after 7 in earlier attempt"):
+    with pytest.raises(ChannelError, match=r"^bob brings 4 identifiers, after 7 in attempts of"):
         bring(Budget(10, {"bob": 7}), "bob", 4)
 
 
