@@ -1,8 +1,8 @@
 """Connections that came in and are not admitted yet: few at a time, so that nobody is kept out.
 
-Anybody can connect and say nothing. When all places are taken, the oldest connection that has said
-nothing loses its own. Where all have said something it is any of them: whoever can say who it is
-tries again, and gets through.
+Anybody can connect and say nothing. When all places are taken, one of those that have said nothing
+loses its own; where all have said something, one of all. It is drawn by lot: were it the oldest, a
+steady stream would keep out whoever has a longer line. Whoever has lost its place tries again.
 """
 
 from __future__ import annotations
@@ -51,6 +51,6 @@ class Lobby:
 
     def _drop_one_of(self, guests: Sequence[Guest]) -> None:
         silent = [guest for guest in guests if not guest.has_spoken]
-        guest = silent[0] if silent else secrets.choice(guests)
+        guest = secrets.choice(silent or guests)
         self.guests.remove(guest)
         guest.leave()

@@ -50,11 +50,20 @@ class Protocol:
         for key in [*self.differences, *self.terms, *theirs]:
             if _as_sent(self.terms, key) != _as_sent(theirs, key):
                 difference = self.differences.get(key, Difference(printable(key, LONGEST_KEY)))
+                values = _what_differs(self.terms.get(key), theirs.get(key))
                 raise ChannelError(
-                    f"{me} and {peer} differ in {difference.words}: "
-                    f"{shown(self.terms.get(key))} and {shown(theirs.get(key))}",
+                    f"{me} and {peer} differ in {difference.words}: {' and '.join(values)}",
                     parameters=difference.parameters,
                 )
+
+
+def _what_differs(ours: Any, theirs: Any) -> tuple[str, str]:
+    """Both values as they are shown; of two mappings the entries that differ."""
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        keys = {key for key in [*ours, *theirs] if _as_sent(ours, key) != _as_sent(theirs, key)}
+        ours = {key: value for key, value in ours.items() if key in keys}
+        theirs = {key: value for key, value in theirs.items() if key in keys}
+    return shown(ours), shown(theirs)
 
 
 def _as_sent(terms: Mapping[str, Any], key: str) -> str:
