@@ -1,8 +1,8 @@
 """A party's own log of its sessions: who met whom, when, about what, and how it ended.
 
-One line of JSON a session, written before anything of the party's data is sent. Its last field, the
-outcome, has room for what is not known yet, and is written there when the session ends. So the line
-of a process that was killed says "not ended".
+One line of JSON a session, written before any of the party's data are encrypted. Its last field,
+the outcome, has room for what is not known yet, and is written there when the session ends. So the
+line of a process that was killed says "not ended".
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from tacit.core.errors import DataError, TacitError
-from tacit.core.files import locked
+from tacit.core.files import expanded, locked
 
 START = b'{"begin": "'  # of each line
 OUTCOME = 512  # bytes of an outcome, with the spaces after it
-COMPLETED, FAILED, NOT_ENDED = "completed", "failed", "not ended"
+COMPLETED, FAILED = "completed", "failed"
+UNENDED = {"status": "not ended", "end": None}
 RECENT = timedelta(days=1)
 
 
@@ -37,7 +38,7 @@ class SessionLog:
     """The file. Several processes may write to it; it is readable by its owner alone."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path.expanduser().absolute()
+        self.path = expanded(path).absolute()
         with self._appending() as handle:  # what cannot be written to is told before the session
             self._check_is_log(handle)
 
@@ -169,7 +170,7 @@ class Audit:
             "terms": dict(self.terms),
             "sizes": dict(sizes),
         }
-        self._place = self.log.append(self._entry, _open())
+        self._place = self.log.append(self._entry, UNENDED)
 
     def complete(self, **learnt: Any) -> None:
         """Writes the end of the session, with what was learnt."""
@@ -182,7 +183,7 @@ class Audit:
     def _end(self, outcome: Mapping[str, Any]) -> None:
         if self._entry is None:
             return
-        if not self.log.conclude(self._place, _open(), outcome):
+        if not self.log.conclude(self._place, UNENDED, outcome):
             self.log.append(self._entry, outcome)  # somebody has put another file there
         self._entry = None
 
@@ -208,10 +209,6 @@ def _unwritable(path: Path, error: OSError) -> DataError:
         f"cannot write the log of sessions {path}: {error.strerror}; name another",
         parameters=("log",),
     )
-
-
-def _open() -> dict[str, Any]:
-    return {"status": NOT_ENDED, "end": None}
 
 
 def _padded(outcome: Mapping[str, Any]) -> bytes:

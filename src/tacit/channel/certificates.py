@@ -1,4 +1,4 @@
-"""Certificates of a consortium are made: its authority, its parties' keys and requests.
+"""Makes a consortium's certificates: its authority, its parties' keys and requests.
 
 X.509 with keys on the curve P-256. A party's name is the DNS name in its certificate, so that TLS
 checks a party as it checks a web server; the organisation is the consortium.

@@ -1,7 +1,7 @@
 """What a party keeps on disk of a session that lasts, so that it can go on after its end.
 
 The last two checkpoints are kept: the others may be one behind, or one ahead. They are readable by
-their owner alone, and hold arrays, numbers and text. Keys are bytes, which they refuse.
+their owner alone, and hold arrays, numbers and text. They refuse bytes, since keys are bytes.
 """
 
 from __future__ import annotations

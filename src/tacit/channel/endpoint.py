@@ -1,6 +1,6 @@
 """One party's side of a conversation.
 
-It finds its peers, notices when one is gone, and starts over when one did.
+It finds its peers, notices when one is gone, and starts over when one has started again.
 
 A party's program is a coroutine of its links. Every process has a random name, and every attempt at
 the program has a number, the epoch. A connection that breaks is made again and goes on. A peer that
@@ -172,7 +172,8 @@ class Endpoint:
         self._restarts += 1
         if self._restarts > RESTARTS:
             self.conversation.fail(
-                f"{peer} has started again more than {RESTARTS} times; stop, and start all sides"
+                f"parties have started again more than {RESTARTS} times, {peer} the last; "
+                "stop, and start all sides"
             )
 
     # connections

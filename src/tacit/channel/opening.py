@@ -13,6 +13,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from tacit.channel.checkpoints import Checkpoint, CheckpointFolder
@@ -24,7 +25,7 @@ from tacit.channel.statements import (
     LONGEST_STATEMENT,
     NONCE,
     Protocol,
-    is_attempt,
+    is_digest,
     read_statement,
 )
 from tacit.channel.tasks import to_the_end, together
@@ -34,7 +35,6 @@ from tacit.core.events import Noted, OnEvent, ignore
 T = TypeVar("T")
 TERMS = "(terms)"
 START = (0, "")
-LAST = "g"  # behind every attempt, which is in hex
 
 
 async def open_session(
@@ -74,8 +74,9 @@ async def _agree(
     session: Session, protocol: Protocol, held: list[Any] | None
 ) -> Mapping[str, Mapping[str, Any]]:
     """What all parties state; the session is named after all of it."""
+    protocol = replace(protocol, terms={**protocol.terms, "parties": list(session.parties)})
     statement = {
-        "terms": {**protocol.terms, "parties": list(session.parties)},
+        "terms": dict(protocol.terms),
         "brings": dict(protocol.brings),
         "nonce": secrets.token_hex(NONCE),
         "held": held,
@@ -105,8 +106,7 @@ async def _exchange(
         digests[peer] = hashlib.sha256(theirs).hexdigest()
         brings = statements[peer]["brings"]
         protocol.hear(peer, brings)
-        ours = Protocol(statement["terms"], differences=protocol.differences)
-        ours.check_equal(me, peer, statements[peer]["terms"])
+        protocol.check_equal(me, peer, statements[peer]["terms"])
         if (statement["held"] is None) != (statements[peer]["held"] is None):
             raise ChannelError(f"{me} and {peer} differ in whether they keep checkpoints")
         protocol.accept(peer, brings)
@@ -122,7 +122,7 @@ def _check_stored(
     for checkpoint in stored.values():
         about = {key: checkpoint.session.get(key) for key in expected}
         names = [checkpoint.session.get("name"), checkpoint.session.get("attempt")]
-        if about != expected or not all(map(is_attempt, names)):
+        if about != expected or not all(map(is_digest, names)):
             raise DataError(
                 f"the checkpoints in {checkpoints.folder} are of another session, with other terms "
                 "or data; name another folder, or remove them"
@@ -154,7 +154,7 @@ def _marks(entries: list[Any]) -> set[tuple[int, str]]:
     Those of one step in two attempts differ: what is repeated need not be the same.
     """
     marks = {(step, attempt) for step, attempt in entries}
-    if max(marks, default=START) <= (1, LAST):
+    if all(step <= 1 for step, _ in marks):
         marks.add(START)
     return marks
 

@@ -50,7 +50,7 @@ class Session:
         self._saved = dict.fromkeys(links, 0)  # the last checkpoint of each peer
         self._counts: dict[str, tuple[int, int]] = {}  # sent and received at our last checkpoint
         self._locks: dict[tuple[str, str, str], asyncio.Lock] = {}
-        self._cut: set[tuple[str, str]] = set()  # names of which a message was sent in part
+        self._partly_sent: set[tuple[str, str]] = set()  # names of which a message was sent in part
         self._assemblies: dict[tuple[str, str], Assembly] = {}  # that have come in part
 
     # messages
@@ -61,12 +61,12 @@ class Session:
         The arrays may be changed once this returns.
         """
         async with self._lock("send", peer, name):
-            if (peer, name) in self._cut:
+            if (peer, name) in self._partly_sent:
                 raise ValueError(f"sending {name!r} to {peer} was cancelled before all was sent")
-            for piece in await _cut_up(message):
-                self._cut.add((peer, name))
+            for piece in await _pieces_of(message):
+                self._partly_sent.add((peer, name))
                 await self.links[peer].send(name, piece)
-            self._cut.discard((peer, name))
+            self._partly_sent.discard((peer, name))
         self._sent[peer] += 1
 
     async def receive(
@@ -89,7 +89,7 @@ class Session:
                 assembly.limit(largest)
                 while not assembly.complete:
                     assembly.add(await self.links[peer].receive(name))
-                message = await _made(assembly)
+                message = await _complete_message(assembly)
             except GarbageError as error:
                 raise ChannelError(f"{peer} {error}") from None
             del self._assemblies[peer, name]
@@ -206,7 +206,8 @@ class Session:
 
     async def _await_saved(self, peer: str) -> None:
         while self._saved[peer] < self.step:
-            note = read_plain(peer, await self.links[peer].receive(SAVED))
+            raw = await self.links[peer].receive(SAVED)
+            note = read_plain(peer, raw, "a note of a checkpoint")
             self._saved[peer] += 1
             counts = (note.get("received"), note.get("sent"))
             if note.get("step") != self.step or counts != self._counts[peer]:
@@ -216,14 +217,14 @@ class Session:
                 )
 
 
-async def _cut_up(message: Contents) -> Iterable[Buffer]:
+async def _pieces_of(message: Contents) -> Iterable[Buffer]:
     """The pieces of a message; a table is turned into bytes in a thread, since it may take long."""
     if not any(map(is_table, message.values())):
         return pieces(message)
     return await asyncio.to_thread(list, pieces(message))
 
 
-async def _made(assembly: Assembly) -> dict[str, Any]:
+async def _complete_message(assembly: Assembly) -> dict[str, Any]:
     """The complete message; its tables are built in a thread."""
     if not assembly.has_tables:
         return assembly.message()

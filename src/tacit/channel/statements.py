@@ -99,20 +99,20 @@ def _is_mark(entry: list[Any]) -> bool:
     step, attempt = entry
     if type(step) is not int or not 0 < step < LAST_STEP:
         return False
-    return is_attempt(attempt)
+    return is_digest(attempt)
 
 
-def is_attempt(name: Any) -> bool:
-    """Whether it can name an attempt, or a session."""
+def is_digest(name: Any) -> bool:
+    """Whether it can name an attempt, or a session: both have hashes as names."""
     return isinstance(name, str) and ATTEMPT.fullmatch(name) is not None
 
 
-def read_plain(peer: str, raw: bytes) -> dict[str, Any]:
+def read_plain(peer: str, raw: bytes, what: str = "terms") -> dict[str, Any]:
     """A short message in JSON."""
     try:
         values = json.loads(raw) if len(raw) <= LONGEST_STATEMENT else None
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
-        raise ChannelError(f"{peer} sent terms that this version does not understand")
+        raise ChannelError(f"{peer} sent {what} that this version does not understand")
     return values

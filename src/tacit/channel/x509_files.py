@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tacit.channel.fingerprints import grouped
 from tacit.channel.passphrases import Passphrase, encoded_new, passphrase_for
 from tacit.core.errors import DataError, MissingDependencyError, printable, shown
+from tacit.core.files import read_at_most
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -323,8 +324,6 @@ def _only_block(path: Path, content: bytes, what: str, labels: Sequence[str]) ->
 
 
 def _read(path: Path, hint: str) -> bytes:
-    from tacit.core.files import read_at_most
-
     try:
         return read_at_most(path)
     except FileNotFoundError:

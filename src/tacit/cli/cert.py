@@ -123,7 +123,7 @@ def request_command(
 
     folder = folder or _default_folder()
     key = folder / f"{party}.key"
-    secret = _new_passphrase(key) if passphrase else None
+    secret = _passphrase_for(key) if passphrase else None
     request = create_request(folder, party, passphrase=secret)
     fingerprint = requested_fingerprint(request, party)
     if as_json:
@@ -132,7 +132,9 @@ def request_command(
     elif not quiet:
         command = f"tacit cert issue {party} --request PATH/{request.name}"
         typer.echo(f"send {request} to the party that manages the consortium, to run: {command}")
-        typer.echo(f"if others shall connect to {party}, it adds: --address HOST:PORT")
+        typer.echo(
+            f"if other parties are to connect to {party}, that party adds: --address HOST:PORT"
+        )
         typer.echo(f"its key fingerprint is {fingerprint}")
         typer.echo("read the fingerprint out to that party, by telephone: it sees the same")
         files = f"consortium.yaml, ca.pem, {party}.pem"
@@ -158,7 +160,7 @@ def issue_command(
     if request is not None and with_key:
         raise DataError(f"{request} is for a key that {party} has made; leave out --with-key")
     folder = folder or _default_folder()
-    with alone_in(folder):  # or another process that issues one would lose ours
+    with alone_in(folder):  # of two processes that issue at once, one entry would be lost
         handover = _issue(folder, party, address, request=request, days=days, with_key=with_key)
     if as_json:
         print_json(handover.to_dict())
@@ -209,7 +211,7 @@ def _issuing_consortium(folder: Path) -> Consortium:
 
 
 def _check_known(party: str, issued: Issued, before: Member | None) -> None:
-    """Refuses a key that consortium.yaml has no more, and a party that was taken out of it.
+    """Refuses a key that consortium.yaml no longer has, and a party that was taken out of it.
 
     An old request or certificate may still lie in the folder; whoever names the request means it.
     """
@@ -227,6 +229,15 @@ def _check_known(party: str, issued: Issued, before: Member | None) -> None:
             "consortium.yaml has; name the party's request for its new key",
             parameters=("request",),
         )
+
+
+def _passphrase_for(key: Path) -> str:
+    """That of the key that is there, or one for a key that is to be made."""
+    from tacit.channel.passphrases import passphrase_for
+
+    if not key.exists():
+        return _new_passphrase(key)
+    return passphrase_for(key, None).decode("utf-8", "surrogatepass")
 
 
 def _new_passphrase(key: Path) -> str:
@@ -317,8 +328,8 @@ def _print_fingerprint(handover: Handover) -> None:
     typer.echo(f"let {party} read its fingerprint out, by telephone: it has to be the same")
     if earlier is not None:
         typer.echo(
-            f"before, {party} had the key {earlier}, "
-            "which whoever has the new consortium.yaml refuses"
+            f"the earlier key of {party}, {earlier}, is refused by all who have the new "
+            "consortium.yaml"
         )
 
 

@@ -182,8 +182,9 @@ def _settings_of_one(
 
 def _check_local(data: Path | None, network: dict[str, Any]) -> None:
     """Refuses options of a party where all parties are in this process."""
-    given = [name for name, value in network.items() if value and name != "patience"]
-    if data or given:
+    stated = [name for name, value in network.items() if value not in (None, ())]
+    stated.remove("patience")  # always has a value
+    if data or stated:
         example = "tacit psi --local a.csv b.csv --key nin"
         raise StudyError(f"--local takes only tables, as in: {example}")
 
@@ -233,6 +234,7 @@ def _asking(steps: Steps) -> Callable[[str], str]:
 def _take_part(data: Path | None, out: Path | None, settings: dict[str, Any]) -> list[Outcome]:
     """This party's side; its file of rows appears once all parties have theirs."""
     from tacit.cli.psi_files import RowFiles, check_replaceable, check_rows_file
+    from tacit.core.files import expanded
     from tacit.data.readers import read_table
     from tacit.vertical.intersection import take_part
 
@@ -242,7 +244,7 @@ def _take_part(data: Path | None, out: Path | None, settings: dict[str, Any]) ->
     out = out or Path(f"{settings['party']}-common.csv")
     check_rows_file(out, data)
     check_replaceable(out)
-    table = read_table(data.expanduser(), as_text=True)
+    table = read_table(expanded(data), as_text=True)
     with RowFiles(out, table) as files:
         result = take_part(table, conclude=files.conclude, publish=files.publish, **settings)
     return [Outcome(result, out if result.rows is not None else None)]
@@ -251,6 +253,7 @@ def _take_part(data: Path | None, out: Path | None, settings: dict[str, Any]) ->
 def _try_out(files: list[Path] | None, out: Path | None, settings: dict[str, Any]) -> list[Outcome]:
     """All parties, each named after its file."""
     from tacit.cli.psi_files import check_rows_file
+    from tacit.core.files import expanded
     from tacit.data.readers import read_table
     from tacit.vertical.intersection import compare_tables
 
@@ -259,7 +262,7 @@ def _try_out(files: list[Path] | None, out: Path | None, settings: dict[str, Any
     parties = _named(files)
     tables = {}
     for name, file in parties.items():
-        tables[name] = read_table(file.expanduser(), as_text=True)
+        tables[name] = read_table(expanded(file), as_text=True)
     folder = out or Path()
     targets = {name: folder / f"{name}-tryout.csv" for name in parties}
     for file in files:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from tacit.core.errors import StudyError
-from tacit.core.files import Staged, replacing
+from tacit.core.files import Staged, expanded, replacing
 from tacit.vertical.session_file import describe_session, digest, session_path
 
 if TYPE_CHECKING:
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 class RowFiles:
-    """A party's rows and the file that names their session; both appear once all parties have
-    theirs, or none does.
+    """A party's rows and the file that names their session.
+
+    Both appear once all parties have theirs, or neither does.
     """
 
     def __init__(self, rows: Path, table: Any) -> None:
@@ -76,7 +77,7 @@ def check_rows_file(out: Path, data: Path) -> None:
     for path in (out, session_path(out)):
         if path.is_dir():
             raise StudyError(f"{path} is a folder; name a file")
-    if out.resolve() == data.expanduser().resolve():
+    if out.resolve() == expanded(data).resolve():
         raise StudyError(f"{out} is the table itself; name another file with --out")
 
 

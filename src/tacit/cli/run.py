@@ -139,12 +139,13 @@ def _play(
 def _show_plan(study: Study | Path, options: ExecutionOptions, *, as_json: bool) -> None:
     """Prints the plan of a study, or of what is left of the one in a folder."""
     import tacit
+    from tacit.core.files import expanded
     from tacit.execution.placement import Placement
     from tacit.execution.runner import plan_rest
     from tacit.study.checks import cautions
 
     if isinstance(study, Path):
-        folder = study.expanduser()
+        folder = expanded(study)
         plan = plan_rest(folder, Placement.of(options), data=options.get("data"))
     else:
         plan = tacit.plan(study, **options)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.core.errors import StudyError, TacitError
+from tacit.core.files import expanded
 from tacit.execution.placement import ExecutionOptions
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def admit_own_code_of(folder: Path) -> None:
     from tacit.study.file import read_settings
 
     with suppress(TacitError):  # resuming it says what is wrong
-        admit_own_code([read_settings(folder.expanduser() / "study.yaml")], [Path.cwd()])
+        admit_own_code([read_settings(expanded(folder) / "study.yaml")], [Path.cwd()])
 
 
 def admit_own_code(studies: Sequence[Mapping[str, Any]], folders: Sequence[Path]) -> None:

@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, never half-written, and reading those of anybody."""
+"""Files that are written whole or not at all, and files from anybody, read up to a limit."""
 
 from __future__ import annotations
 
@@ -61,12 +61,7 @@ class Staged:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._folders = _missing_folders(path)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = _open_neighbour(path)
-        except OSError as error:
-            error.filename = str(path)  # the user does not know its neighbour
-            raise
+        handle, name = _open_neighbour(path)
         os.close(handle)
         self._temporary = Path(name)
 
@@ -98,12 +93,7 @@ def replacing(path: Path, mode: str = "w", *, private: bool = False) -> Iterator
 
     A private file is readable by its owner alone.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        handle, name = _open_neighbour(path)
-    except OSError as error:
-        error.filename = str(path)  # the user does not know its neighbour
-        raise
+    handle, name = _open_neighbour(path)
     encoding = None if "b" in mode else "utf-8"
     try:
         with os.fdopen(handle, mode, encoding=encoding) as file:
@@ -193,8 +183,13 @@ def _remove_empty(folders: list[Path]) -> None:
 
 
 def _open_neighbour(path: Path) -> tuple[int, str]:
-    """A new temporary file in the folder of `path`: its handle, and its name."""
-    return tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """A new temporary file in the folder of `path`, which is made for it: its handle and name."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        error.filename = str(path)  # the user does not know its neighbour
+        raise
 
 
 def _sync(file: IO[Any]) -> None:

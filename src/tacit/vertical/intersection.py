@@ -26,6 +26,7 @@ from tacit.channel.tls import TlsCarrier
 from tacit.core.errors import DataError, StudyError
 from tacit.core.events import Advanced, Event, OnEvent, ignore, tell
 from tacit.core.fields import conform
+from tacit.core.files import expanded
 from tacit.core.machine import usable_cores
 from tacit.core.signatures import takes_options
 from tacit.data.readers import read_table
@@ -111,7 +112,7 @@ def compare_tables(
         "most",
         "log",
     )
-    if any(options[name] for name in of_one_party):  # type: ignore[literal-required]
+    if any(options[name] not in (None, (), []) for name in of_one_party):  # type: ignore[literal-required]
         raise StudyError(UNNAMED, parameters=("party",))
     if not isinstance(tables, Mapping) or not all(isinstance(name, str) for name in tables):
         raise StudyError(UNNAMED, parameters=("party",))
@@ -221,7 +222,7 @@ def _identifiers(name: str, data: PartyData, question: PsiQuestion) -> Identifie
     """A party's identifiers; what is wrong with its data is said with its name."""
     try:
         if isinstance(data, str | Path):
-            data = read_table(Path(data).expanduser(), as_text=True)
+            data = read_table(expanded(data), as_text=True)
         return read_identifiers(data, question.keys, question.spelling)
     except DataError as error:
         raise DataError(f"{name}: {error}", parameters=error.parameters) from None
@@ -279,7 +280,7 @@ def _log_path(party: str, options: PsiOptions) -> Path:
     consortium = options["consortium"]
     if isinstance(consortium, Consortium):
         return log_path(consortium.ca.parent, party)
-    file = Consortium.locate(Path(consortium).expanduser() if consortium else None)
+    file = Consortium.locate(expanded(consortium) if consortium else None)
     return log_path(file.parent, party)
 
 
@@ -304,7 +305,7 @@ def _meet(party: str, options: PsiOptions, on_event: OnEvent) -> tuple[list[str]
     """The parties of the session, and this one's way to the others."""
     consortium = options["consortium"]
     if not isinstance(consortium, Consortium):
-        consortium = Consortium.find(Path(consortium).expanduser() if consortium else None)
+        consortium = Consortium.find(expanded(consortium) if consortium else None)
     peers = options["others"]
     if isinstance(peers, str):
         peers = [peers]

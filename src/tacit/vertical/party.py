@@ -26,8 +26,8 @@ SORT_KEY = 16  # bytes by which an element is put into a random order
 class Party:
     """One party in one session. Its keys are drawn anew each time and never leave.
 
-    Of three parties or more, each but the collector encrypts its own set with a key of its own, and
-    tells the collector the factor by which its usual key takes that one's place.
+    Of three parties or more, each but the collector encrypts its own set with a second key, and
+    tells the collector the factor between the two keys.
     """
 
     def __init__(

@@ -830,8 +830,8 @@ def test_a_party_that_starts_anew_again_and_again_is_given_up(
             await kill(bob, bobs_run)
         with pytest.raises(ChannelError) as caught:
             await running
-        text = "has started again more than 3 times; stop, and start all sides"
-        assert str(caught.value) == f"bob {text}"
+        text = "have started again more than 3 times, bob the last; stop, and start all sides"
+        assert str(caught.value) == f"parties {text}"
         restarts = [text for text in alice.warnings if "has started again; starting over" in text]
         assert len(restarts) == 4
 

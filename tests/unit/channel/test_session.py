@@ -699,7 +699,9 @@ def test_who_goes_back_to_an_old_checkpoint_again_and_again_is_stopped(tmp_path:
             await kill(bob, asking)
             (tmp_path / "bob" / "checkpoint-2").unlink(missing_ok=True)
             assert len(answered) < 5 * endpoints.RESTARTS
-        with pytest.raises(ChannelError, match="has started again more than 10 times"):
+        with pytest.raises(
+            ChannelError, match="have started again more than 10 times, bob the last"
+        ):
             await answering
 
     run(scene())

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tacit.core.arrays import Floats
 from tacit.core.errors import DataError, StudyError
+from tacit.core.files import expanded
 from tacit.core.seeds import numpy_generator
 from tacit.federated.fusion.dense import Dense, check_neurons, in_order
 from tacit.federated.fusion.fusion import Assignment, Fusion, check_networks
@@ -136,7 +137,7 @@ def _read_weights(model: Any, name: str) -> Mapping[str, Tensor]:
     if isinstance(model, nn.Module):
         return model.state_dict()
     if isinstance(model, str | Path):
-        path = Path(model).expanduser()
+        path = expanded(model)
         weights = read_state(path)
         return weights if keeps_order(path, weights) else in_order(weights, name)
     if isinstance(model, Mapping) and all(isinstance(value, Tensor) for value in model.values()):
