@@ -11,6 +11,7 @@ that hears of the higher one starts its program again.
 from __future__ import annotations
 
 import asyncio
+import gc
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -121,6 +122,8 @@ class Endpoint:
                     return attempt.result()
             finally:
                 await stop(attempt, restart)
+            del attempt
+            gc.collect()  # errors and frames hold each other, and all that the program had
 
     async def _attempt(self, program: Program[T], conclude: Conclude[T], publish: Publish) -> T:
         result = await program(self.links)

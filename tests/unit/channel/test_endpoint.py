@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import random
 import re
 import secrets
+import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -811,6 +813,43 @@ def test_a_party_that_runs_twice_does_not_disturb_the_first() -> None:
 
 async def until_connected_or_done(party: Party, running: asyncio.Task[Any]) -> None:
     await until(lambda: party.is_connected() or running.done())
+
+
+def test_what_a_void_attempt_had_is_freed_before_the_next_one() -> None:
+    """Its error holds its frames, which hold the error: it may be a network of gigabytes."""
+
+    class Network:
+        pass
+
+    networks = []
+
+    async def hold_a_network(links: Links) -> None:
+        network = Network()
+        networks.append(weakref.ref(network))
+        try:
+            await next(iter(links.values())).receive("never")
+        except ChannelError as error:
+            kept = error
+            raise ChannelError(str(kept)) from error
+
+    async def scene() -> None:
+        room = MeetingRoom()
+        alice = make_party(room, "alice", "bob")
+        running = asyncio.create_task(alice.endpoint.run(hold_a_network))
+        for attempt in (1, 2, 3):
+            bob = make_party(room, "bob", "alice")
+            bobs_run = asyncio.create_task(bob.endpoint.run(wait_for_ever))
+            await until(lambda attempt=attempt: len(networks) == attempt)
+            await until_connected_or_done(bob, running)
+            await kill(bob, bobs_run)
+        assert [network() is None for network in networks] == [True, True, False]
+        await stopped(running)
+
+    gc.disable()
+    try:
+        run(scene())
+    finally:
+        gc.enable()
 
 
 def test_a_party_that_starts_anew_again_and_again_is_given_up(
