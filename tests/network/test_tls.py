@@ -354,6 +354,24 @@ def test_a_member_of_another_session_cannot_take_many_places() -> None:
     run(scene())
 
 
+@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\x00\x01"])
+def test_who_does_not_say_its_first_record_soon_is_dropped_before_a_handshake_may_end(
+    said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls, "FIRST_RECORD", 0.1)
+    monkeypatch.setattr(tls, "HANDSHAKE", 600.0)
+
+    async def scene() -> None:
+        async with waiting_alice() as (alice, address):
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            writer.write(said)
+            assert await reader.read() == b""
+            assert alice.carrier.lobby.guests == []
+            writer.transport.abort()
+
+    run(scene())
+
+
 def test_a_full_lobby_drops_one_that_has_said_nothing() -> None:
     left = []
     room = lobby.Lobby()
@@ -547,6 +565,9 @@ LISTENERS = {
 }
 
 
+UNFINISHED = "refused HERE: it connected and did not finish a TLS handshake"
+
+
 @pytest.mark.parametrize("case", LISTENERS)
 def test_a_listener_that_is_not_who_was_wanted_is_refused_and_both_hear_why(case: str) -> None:
     wrong = LISTENERS[case]
@@ -557,9 +578,9 @@ def test_a_listener_that_is_not_who_was_wanted_is_refused_and_both_hear_why(case
         running = asyncio.create_task(bad.endpoint.run(exchange()))
         bob = dialler("bob", {"alice": await bad.address()})
         await gives_up(bob, wrong.heard)
-        await until(lambda: bad.warnings)
+        await until(lambda: wrong.seen in bad.warnings)
         await stopped(running)
-        assert set(bad.warnings) == {wrong.seen}
+        assert set(bad.warnings) <= {wrong.seen, UNFINISHED}  # his last try may end with him
         async with waiting_alice():  # and bob still gets through to her
             pass
 
