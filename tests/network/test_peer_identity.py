@@ -223,7 +223,7 @@ def test_a_certificate_that_expires_soon_is_noted_when_a_session_starts(
     (event,) = events
     assert isinstance(event, Warned)
     assert "bob.pem expires on " in event.text
-    assert event.text.endswith(" UTC, 4 days from now; renew it: tacit cert issue")
+    assert event.text.endswith(" UTC, 4 days from now; renew it: tacit cert issue bob")
 
 
 def test_a_session_takes_the_passphrase_of_its_partys_key(

@@ -325,6 +325,10 @@ def drop(opened: list[Any]) -> None:
         writer.transport.abort()
 
 
+def test_silence_is_not_heard_for_long() -> None:
+    assert tls.FIRST_RECORD == 2.0
+
+
 def test_140_who_say_nothing_do_not_keep_a_peer_away() -> None:
     """They could hold every place for ten seconds, and come back."""
 

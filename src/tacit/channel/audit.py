@@ -134,25 +134,25 @@ class Audit:
         self._entry: dict[str, Any] | None = None  # of the session that has not ended
         self._place = 0  # of its outcome
 
-    def brought_lately(self, size: int) -> dict[str, int]:
-        """What each peer has brought to earlier attempts at this run, by this process or another.
+    def brought_lately(self) -> dict[str, int]:
+        """What each peer has brought to earlier attempts, by this process or another.
 
-        These are recent sessions on the same terms, to which this party brought as much, that were
-        agreed and did not complete.
+        These are recent sessions for the same purpose that were agreed and did not complete. Their
+        terms may be others, and so may this party's set: it may have changed by a row.
         """
         brought: dict[str, int] = {}
         for entry in self.log.entries():
             try:
-                if self._is_earlier_attempt(entry, size):
+                if self._is_earlier_attempt(entry):
                     for peer in entry["peers"]:
                         brought[peer] = brought.get(peer, 0) + int(entry["sizes"][peer])
             except (KeyError, TypeError, ValueError):  # a line of somebody else's making
                 continue
         return brought
 
-    def _is_earlier_attempt(self, entry: Mapping[str, Any], size: int) -> bool:
-        subject = (entry["party"], entry["purpose"], entry["terms"], entry["sizes"][self.party])
-        if subject != (self.party, self.purpose, self.terms, size) or not entry["session"]:
+    def _is_earlier_attempt(self, entry: Mapping[str, Any]) -> bool:
+        subject = (entry["party"], entry["purpose"])
+        if subject != (self.party, self.purpose) or not entry["session"]:
             return False
         if entry["outcome"]["status"] == COMPLETED:
             return False

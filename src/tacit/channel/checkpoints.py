@@ -127,4 +127,10 @@ class CheckpointFolder:
 
 
 def _marked(state: Contents) -> dict[str, Any]:
+    for name, value in state.items():
+        if isinstance(value, bytes | bytearray | memoryview):
+            kind = type(value).__name__
+            raise DataError(
+                f"a checkpoint holds no bytes, since keys are bytes; got {name} of type {kind}"
+            )
     return {f"{STATE}{name}": value for name, value in state.items()}

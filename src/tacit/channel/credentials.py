@@ -139,7 +139,7 @@ class Credentials:
         """What will soon have to be renewed."""
         notes = []
         for file, remedy in (
-            (self.own, "renew it: tacit cert issue"),
+            (self.own, f"renew it: tacit cert issue {sole_name(self.own.certificate)}"),
             (self.authority, "make a new authority: tacit cert init"),
         ):
             description = file.description()
@@ -247,6 +247,11 @@ def _check_party(own: CertificateFile, party: str) -> None:
     if is_authority(own.certificate):
         raise DataError(
             f"{own.path} is an authority's certificate, not a party's; name {party}.pem"
+        )
+    if not sole_name(own.certificate):
+        raise DataError(
+            f"{own.path} has no party's name, or several, where TLS looks for it; "
+            f"have it issued anew: tacit cert issue {party}"
         )
     if sole_name(own.certificate) != party:
         owner = party_name(own.certificate)

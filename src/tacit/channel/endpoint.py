@@ -26,6 +26,7 @@ from tacit.channel.link import Link, RestartError
 from tacit.channel.presence import Presence
 from tacit.channel.tasks import stop, to_the_end
 from tacit.channel.timing import Timing
+from tacit.core.errors import system_reason
 from tacit.core.events import OnEvent, Warned, ignore
 
 T = TypeVar("T")
@@ -37,7 +38,6 @@ FAREWELL = 1.0  # seconds for the last words
 GLANCE = 0.01  # seconds between two looks whether all have said goodbye
 RESTARTS = 10  # of a run: every one lets a peer ask anew
 DONE = "(done)"  # the last message; names of programs' own messages have no brackets
-LINGER = 15.0  # seconds for a peer that does not know yet that all are done
 
 
 class Endpoint:
@@ -90,6 +90,7 @@ class Endpoint:
                 if not self.carrier.dials(peer):
                     self.presence.expect(peer)
             result = await self._attempts(program, conclude, publish)
+            await self._linger()
         except BaseException as error:
             await self._close(tasks, Frame.refusing(_last_words(error)))
             raise
@@ -136,15 +137,24 @@ class Endpoint:
         await asyncio.gather(*(link.receive(DONE) for link in links))
         self.presence.over = True
         await to_the_end(asyncio.to_thread(publish))
-        with suppress(TimeoutError):  # all are done; a peer whose line is broken may not know it
-            async with asyncio.timeout(LINGER):
-                await asyncio.gather(*(link.flush(DONE) for link in links))
         return result
 
+    async def _linger(self) -> None:
+        """All are done, which a peer whose line is broken may not know; an interrupt ends it."""
+        flushing = (link.flush(DONE) for link in self.links.values())
+        with suppress(TimeoutError, asyncio.CancelledError):
+            async with asyncio.timeout(self.timing.away):
+                await asyncio.gather(*flushing)
+
     def _is_late(self, link: Link, hello: Hello) -> bool:
-        """Whether it would start over what is done on all sides."""
+        """Whether it would start over what is done on all sides.
+
+        A new process cannot go on with what the one before did, so nobody waits for that any more.
+        """
         if not self.presence.over:
             return False
+        if link.process != hello.process:
+            link.give_up()
         return link.process != hello.process or hello.epoch > self.epoch
 
     def _heed(self, link: Link, hello: Hello) -> None:
@@ -194,7 +204,7 @@ class Endpoint:
             except ChannelError as error:
                 return self.conversation.fail(f"{peer} at {self.carrier.where(peer)} {error}")
             except (OSError, TimeoutError) as error:
-                self.presence.miss(peer, _reason(error) or "no answer")
+                self.presence.miss(peer, system_reason(error) or "no answer")
             spread = 0.5 + secrets.randbelow(1000) / 1000
             await asyncio.sleep(pause * spread)
             pause = min(2 * pause, LONGEST)
@@ -284,7 +294,7 @@ class Endpoint:
             await connection.drain()
             await link.attend(connection)
         except OSError as error:
-            self.presence.lose(link, connection, _reason(error) or "the connection broke")
+            self.presence.lose(link, connection, system_reason(error) or "the connection broke")
         except ChannelError as error:
             await connection.refuse(f"stopped: {link.peer} {error}")
             link.detach(str(error))
@@ -316,10 +326,6 @@ class Endpoint:
         for link in self.links.values():
             link.detach("the conversation is over")
         await self.carrier.close()
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
 
 
 def _last_words(error: BaseException) -> str:

@@ -193,6 +193,11 @@ class Link:
         self.reason = reason
         self._wake()
 
+    def give_up(self) -> None:
+        """The process that the peer was has ended, and will take no more messages."""
+        self.closing = True
+        self._wake()
+
     def fail(self, error: Exception | None) -> None:
         """Every call that waits, and every later one, raises this error."""
         self._failure = error

@@ -82,7 +82,7 @@ def _header(message: Contents) -> tuple[list[Array], bytes]:
     values: dict[str, Any] = {}
     for name, value in message.items():
         if isinstance(value, np.ndarray | np.generic):
-            _add(name, np.asarray(value), arrays, entries)
+            _add(name, np.asanyarray(value), arrays, entries)
         elif is_table(value):
             tables[name], columns = columns_of(value)
             for part, column in columns.items():
@@ -107,6 +107,8 @@ def _header(message: Contents) -> tuple[list[Array], bytes]:
 
 def _add(name: str, array: Array, arrays: list[Array], entries: list[list[Any]]) -> None:
     """Notes an array in C order and little-endian, which most are already."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise DataError(f"{name}: what a masked array hides would be sent; fill its gaps first")
     dtype = array.dtype.newbyteorder("<")
     if dtype.str not in DTYPES:
         raise DataError(

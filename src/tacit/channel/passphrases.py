@@ -43,7 +43,8 @@ def new_passphrase(key_file: Path) -> str:
     """A passphrase for a new key: the environment's, or what is typed twice on the terminal."""
     text = os.environ.get(VARIABLE)
     if not text:
-        text = ask(f"new passphrase for {key_file}: ")
+        text = ask(f"new passphrase for {key_file}, of {SHORTEST} characters or more: ")
+        encoded_new(text)  # refuses it before it is typed again
         if ask("the same again: ") != text:
             raise DataError("the two passphrases differ; nothing was made")
     return text
@@ -76,5 +77,14 @@ def ask(question: str) -> str:
         warnings.simplefilter("error", getpass.GetPassWarning)  # never where it would be shown
         try:
             return getpass.getpass(question)
+        except KeyboardInterrupt:
+            _end_line()
+            raise
         except (EOFError, OSError, UnicodeDecodeError, getpass.GetPassWarning):
+            _end_line()
             raise DataError(f"no passphrase could be read; type it, or set {VARIABLE}") from None
+
+
+def _end_line() -> None:
+    """Leaves the line of a question that was not answered."""
+    sys.stderr.write("\n")

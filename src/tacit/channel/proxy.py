@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tacit.channel.consortium import Address
-from tacit.core.errors import DataError, StudyError
+from tacit.core.errors import DataError, StudyError, system_reason
 
 NONE = "none"
 USUAL_PORT = 3128
@@ -62,9 +62,8 @@ class Proxy:
         try:
             reader, writer = await asyncio.open_connection(host, port, limit=limit)
         except OSError as error:
-            reason = (error.strerror or str(error)).split(" (")[0]  # Python adds the address
             raise ConnectionRefusedError(
-                f"the proxy {self.address} cannot be reached: {reason}"
+                f"the proxy {self.address} cannot be reached: {system_reason(error)}"
             ) from None
         try:
             writer.write(self._request(target))

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from tacit.channel.checkpoints import Checkpoint, CheckpointFolder
-from tacit.channel.frames import Buffer, ChannelError, GarbageError
+from tacit.channel.frames import LONGEST_NAME, Buffer, ChannelError, GarbageError
 from tacit.channel.link import Link
 from tacit.channel.messages import LARGEST_MESSAGE, Assembly, Contents, pieces
 from tacit.channel.statements import read_plain
@@ -23,6 +25,7 @@ from tacit.channel.tasks import to_the_end, together
 
 # The names of a session's own messages have brackets; those of programs have none.
 ECHO, SAVED = "(echo of {})", "(saved)"
+RESTART = 600.0  # seconds until a restart that one party has heard of should have reached all
 
 
 class Session:
@@ -51,7 +54,10 @@ class Session:
         self._counts: dict[str, tuple[int, int]] = {}  # sent and received at our last checkpoint
         self._locks: dict[tuple[str, str, str], asyncio.Lock] = {}
         self._partly_sent: set[tuple[str, str]] = set()  # names of which a message was sent in part
+        self._partly_sent_to_all: set[str] = set()  # names of which some peers have heard
         self._assemblies: dict[tuple[str, str], Assembly] = {}  # that have come in part
+        # Whole messages that came to a call to all peers which was cancelled, with their hashes.
+        self._unclaimed: dict[tuple[str, str], deque[tuple[dict[str, Any], str]]] = {}
 
     # messages
 
@@ -84,27 +90,33 @@ class Session:
     ) -> tuple[dict[str, Any], str]:
         """A message, and the hash of its bytes, if it is wanted."""
         async with self._lock("receive", peer, name):
-            assembly = self._assembly(peer, name, largest, is_hashed=is_hashed)
-            try:
-                assembly.limit(largest)
-                while not assembly.complete:
-                    assembly.add(await self.links[peer].receive(name))
-                message = await _complete_message(assembly)
-            except GarbageError as error:
-                raise ChannelError(f"{peer} {error}") from None
-            del self._assemblies[peer, name]
+            unclaimed = self._unclaimed.get((peer, name))
+            if unclaimed:
+                message, digest = unclaimed.popleft()
+            else:
+                message, digest = await self._assembled(peer, name, largest, is_hashed=is_hashed)
+        if is_hashed and not digest:
+            raise ValueError(f"{name!r} of {peer} was received before, and not as a broadcast")
         self._received[peer] += 1
-        return message, assembly.digest.hexdigest()
+        return message, digest
 
-    def _assembly(self, peer: str, name: str, largest: int, *, is_hashed: bool) -> Assembly:
-        """What has come of the message, perhaps to a call that was cancelled."""
+    async def _assembled(
+        self, peer: str, name: str, largest: int, *, is_hashed: bool
+    ) -> tuple[dict[str, Any], str]:
+        """The message that comes; what has come of it to a call that was cancelled is kept."""
         assembly = self._assemblies.get((peer, name))
         if assembly is None or not assembly.begun:
             assembly = Assembly(largest, is_hashed=is_hashed)
             self._assemblies[peer, name] = assembly
-        elif is_hashed and not assembly.is_hashed:
-            raise ValueError(f"{name!r} of {peer} was received in part, and not as a broadcast")
-        return assembly
+        try:
+            assembly.limit(largest)
+            while not assembly.complete:
+                assembly.add(await self.links[peer].receive(name))
+            message = await _complete_message(assembly)
+        except GarbageError as error:
+            raise ChannelError(f"{peer} {error}") from None
+        del self._assemblies[peer, name]
+        return message, assembly.digest.hexdigest() if assembly.is_hashed else ""
 
     async def send_all(self, name: str, message: Contents) -> None:
         """Sends a message to all peers.
@@ -112,22 +124,59 @@ class Session:
         It waits until they have taken all but the last bytes. Where all send first and receive
         then, all could wait for ever: `exchange` does both.
         """
+        with self._reaching_all(name):
+            await self._send_all(name, message)
+
+    async def _send_all(self, name: str, message: Contents) -> None:
         await together(*(self.send(peer, name, message) for peer in self.links))
+
+    @contextmanager
+    def _reaching_all(self, name: str) -> Iterator[None]:
+        """Refuses a name once a call was cancelled: some peers may have heard, and others not."""
+        if name in self._partly_sent_to_all:
+            raise ValueError(f"sending {name!r} to all was cancelled, so some may have heard it")
+        try:
+            yield
+        except asyncio.CancelledError:
+            self._partly_sent_to_all.add(name)
+            raise
 
     async def receive_all(
         self, name: str, *, largest: int = LARGEST_MESSAGE
     ) -> dict[str, dict[str, Any]]:
-        """The next message of that name from each peer."""
-        receiving = (self.receive(peer, name, largest=largest) for peer in self.links)
-        return dict(zip(self.links, await together(*receiving), strict=True))
+        """The next message of that name from each peer.
+
+        Whoever is cancelled meanwhile loses nothing: the next call gets what has come.
+        """
+        received = await self._receive_all(name, largest)
+        return {peer: message for peer, (message, _) in received.items()}
+
+    async def _receive_all(
+        self, name: str, largest: int, *, is_hashed: bool = False
+    ) -> dict[str, tuple[dict[str, Any], str]]:
+        """A message of each peer with its hash, if it is wanted."""
+        received: dict[str, tuple[dict[str, Any], str]] = {}
+
+        async def receive(peer: str) -> None:
+            received[peer] = await self._receive(peer, name, largest, is_hashed=is_hashed)
+
+        try:
+            await together(*(receive(peer) for peer in self.links))
+        except BaseException:
+            for peer, message in received.items():
+                self._unclaimed.setdefault((peer, name), deque()).append(message)
+                self._received[peer] -= 1
+            raise
+        return {peer: received[peer] for peer in self.links}
 
     async def exchange(
         self, name: str, message: Contents, *, largest: int = LARGEST_MESSAGE
     ) -> dict[str, dict[str, Any]]:
         """Sends a message to all peers while it receives theirs, so that none waits for another."""
         messages: dict[str, dict[str, Any]]
-        receiving = self.receive_all(name, largest=largest)
-        _, messages = await together(self.send_all(name, message), receiving)
+        with self._reaching_all(name):
+            receiving = self.receive_all(name, largest=largest)
+            _, messages = await together(self._send_all(name, message), receiving)
         return messages
 
     async def broadcast(
@@ -138,31 +187,39 @@ class Session:
         A party that tells others different things ends the session: everybody tells everybody the
         hash of each message that it has heard.
         """
-        heard: list[tuple[dict[str, Any], str]]
-        hearing = (self._receive(peer, name, largest, is_hashed=True) for peer in self.links)
-        _, heard = await together(self.send_all(name, message), together(*hearing))
-        digests = {self.me: _digest(message)}
-        messages = {}
-        for peer, (contents, digest) in zip(self.links, heard, strict=True):
-            messages[peer] = contents
-            digests[peer] = digest
-        await self.compare_heard(name, digests)
-        return messages
+        if len(ECHO.format(name)) > LONGEST_NAME:
+            longest = LONGEST_NAME - len(ECHO.format(""))
+            raise ValueError(f"{name}: the name of a broadcast has at most {longest} letters")
+        heard: dict[str, tuple[dict[str, Any], str]]
+        with self._reaching_all(name):
+            hearing = self._receive_all(name, largest, is_hashed=True)
+            _, heard = await together(self._send_all(name, message), hearing)
+            digests = {peer: digest for peer, (_, digest) in heard.items()}
+            await self.compare_heard(name, {self.me: _digest(message), **digests})
+        return {peer: contents for peer, (contents, _) in heard.items()}
 
     async def compare_heard(self, name: str, digests: Mapping[str, str]) -> None:
         """Compares what everybody has heard from everybody; two parties need not."""
         if len(self.links) < 2:
             return
-        listening = (self._compare_with(peer, name, digests) for peer in self.links)
-        await together(self.send_all(ECHO.format(name), {"heard": dict(digests)}), *listening)
+        processes = {peer: link.process for peer, link in self.links.items()}
+        echo = {"heard": dict(digests), "processes": processes}
+        comparing = (self._compare_with(peer, name, echo) for peer in self.links)
+        await together(self.send_all(ECHO.format(name), echo), *comparing)
 
-    async def _compare_with(self, peer: str, name: str, digests: Mapping[str, str]) -> None:
-        """Refuses a peer that has heard something else than we have."""
-        echo = await self.receive(peer, ECHO.format(name), largest=0)
-        heard = echo.get("heard")
-        for party, digest in digests.items():
-            if isinstance(heard, dict) and heard.get(party) == digest:
+    async def _compare_with(self, peer: str, name: str, ours: Mapping[str, Any]) -> None:
+        """Refuses a peer that has heard something else than we have.
+
+        Where it has heard that from another process of a party, the party has started again, and
+        one of us does not know it yet: this attempt is void once it does.
+        """
+        theirs = await self.receive(peer, ECHO.format(name), largest=0)
+        for party, digest in ours["heard"].items():
+            if _entry(theirs, "heard", party) == digest:
                 continue
+            process = ours["processes"].get(party)
+            if process and _entry(theirs, "processes", party) not in (process, None):
+                await asyncio.sleep(RESTART)
             suspects = " or ".join(sorted({party, peer}))
             raise ChannelError(
                 f"{self.me} and {peer} have heard different {name!r} from {party}; "
@@ -215,6 +272,12 @@ class Session:
                     f"{self.me} and {peer} did not save checkpoint {self.step} at the same moment, "
                     "or messages were under way; run the same program on all sides"
                 )
+
+
+def _entry(echo: Mapping[str, Any], key: str, party: str) -> Any:
+    """What a peer's echo says of a party; nothing where it is no echo."""
+    entries = echo.get(key)
+    return entries.get(party) if isinstance(entries, dict) else None
 
 
 async def _pieces_of(message: Contents) -> Iterable[Buffer]:

@@ -23,6 +23,7 @@ from tacit.channel.peer_identity import identify
 from tacit.channel.proxy import choose_proxy, connect
 from tacit.channel.tasks import stop
 from tacit.channel.tls_reasons import UnprovenError, ending, translated
+from tacit.core.errors import system_reason
 
 HANDSHAKE = 10.0  # seconds
 FIRST_RECORD = 2.0  # seconds until a side that dials says something
@@ -209,7 +210,7 @@ class TlsCarrier:
             self.socket = await _listening_socket(self.address)
         except OSError as error:
             raise ChannelError(
-                f"cannot listen at {self.address}: {_reason(error)}; "
+                f"cannot listen at {self.address}: {system_reason(error)}; "
                 "is another process using it? if so, listen at another address, "
                 "which the other parties have to be told",
                 parameters=("listen",),
@@ -315,8 +316,3 @@ async def _listening_socket(address: Address) -> socket.socket:
     sock = socket.create_server(socket_address[:2], family=family, backlog=BACKLOG)
     sock.setblocking(False)
     return sock
-
-
-def _reason(error: OSError) -> str:
-    """Without the address, which Python adds for some."""
-    return (error.strerror or str(error)).split(" (")[0]

@@ -1,12 +1,18 @@
-"""Adds the command line's options to errors of the library, which name Python's parameters."""
+"""What all commands do where something ends them.
+
+Errors of the library name Python's parameters, to which the command line's options are added.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
+import typer
 from typer.core import TyperGroup
 
+from tacit.cli.signals import exit_code
 from tacit.core.errors import TacitError
 
 # Parameters of the library that have other names, or several options, on the command line.
@@ -14,7 +20,10 @@ DIVIDED = {"spelling": ("unicode", "case", "spaces"), "folder": ("out", "resume"
 
 
 class FlagGroup(TyperGroup):
-    """A group of commands that adds options to an error, as in `... (--listen, --connect)`."""
+    """A group of commands that adds options to an error, as in `... (--listen, --connect)`.
+
+    An interrupt of which a command says nothing ends with one word.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -26,6 +35,9 @@ class FlagGroup(TyperGroup):
                 raise
             text = f"{error} ({', '.join(flags)})"
             raise type(error)(text) from error.__cause__
+        except KeyboardInterrupt as stop:
+            print("stopped", file=sys.stderr)
+            raise typer.Exit(exit_code(stop)) from None
 
 
 def flags_of(command: Any, parameters: Sequence[str]) -> list[str]:

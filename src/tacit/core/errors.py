@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import os
+import re
 from collections.abc import Iterable
 from typing import Any
 
 LONGEST_LINE = 1000
+NOT_CONNECTED = re.compile(r"\[Errno (\d+)\] Connect call failed")  # to one address, or several
+BEING_BOUND = re.compile(r" \(while attempting to bind .*")
 
 
 class TacitError(Exception):
@@ -74,3 +78,15 @@ def shown(value: Any, most: int = 80) -> str:
     if len(text) > most:
         return f"{text[: most - 3]}..."
     return text
+
+
+def system_reason(error: OSError) -> str:
+    """What the system says of a connection, without the addresses that Python adds.
+
+    >>> system_reason(ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 7050)"))
+    'Connection refused'
+    """
+    failure = NOT_CONNECTED.search(str(error))
+    if failure:
+        return os.strerror(int(failure[1]))
+    return BEING_BOUND.sub("", error.strerror or str(error))

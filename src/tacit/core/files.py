@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import stat
 import sys
@@ -15,6 +16,7 @@ from typing import IO, Any, Self
 from tacit.core.errors import DataError, shown
 
 SMALL = 1 << 20  # bytes of a file that people write by hand, at most
+STAGED = ".staged"  # at the end of the names of files that are not published yet
 UNKNOWN = 1 << 16  # bytes that are tried where a file may not tell its size, as in /proc
 
 
@@ -55,14 +57,16 @@ class Staged:
     """A file that is written beside its path, as often as need be, and moved there by `publish`.
 
     Without `publish` nothing of it remains. The temporary file is created at once, so that a folder
-    that cannot be written to is noticed before any work is done.
+    that cannot be written to is noticed before any work is done. What a process that was killed has
+    left is removed by the next one for the same path.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._folders = _missing_folders(path)
-        handle, name = _open_neighbour(path)
-        os.close(handle)
+        _remove_abandoned(path)
+        self._handle, name = _open_neighbour(path, STAGED)
+        _lock_at_once(self._handle)
         self._temporary = Path(name)
 
     def write(self, fill: Callable[[IO[bytes]], None]) -> None:
@@ -84,6 +88,7 @@ class Staged:
 
     def __exit__(self, *_: object) -> None:
         self._temporary.unlink(missing_ok=True)
+        os.close(self._handle)
         _remove_empty(self._folders)
 
 
@@ -182,14 +187,35 @@ def _remove_empty(folders: list[Path]) -> None:
             folder.rmdir()
 
 
-def _open_neighbour(path: Path) -> tuple[int, str]:
+def _open_neighbour(path: Path, ending: str = "") -> tuple[int, str]:
     """A new temporary file in the folder of `path`, which is made for it: its handle and name."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        return tempfile.mkstemp(ending, dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
         error.filename = str(path)  # the user does not know its neighbour
         raise
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Removes staged neighbours of `path` whose process has ended; the others hold a lock."""
+    for abandoned in path.parent.glob(f".{glob.escape(path.name)}.*{STAGED}"):
+        with suppress(OSError), abandoned.open("rb") as file:
+            if _lock_at_once(file.fileno()):
+                abandoned.unlink()
+
+
+def _lock_at_once(handle: int) -> bool:
+    """Whether the lock of an open file is ours, which ends with the process at the latest."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: what is abandoned stays
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _sync(file: IO[Any]) -> None:

@@ -72,6 +72,10 @@ def _follow(path: str, module: str, name: str, classes_of: Sequence[str]) -> tup
 
 def _not_found(path: str, error: Exception, source: str = "") -> StudyError:
     remedy = "expected package.module:name, importable from here"
+    module, _, _ = path.partition(":")
+    top, _, _ = module.partition(".")
+    if isinstance(error, ModuleNotFoundError) and error.name == top:
+        remedy = f"expected package.module:name; run this in the folder where {top}.py lies"
     return StudyError(f"cannot import {shown(path)}: {summarise(error)}{source}; {remedy}")
 
 
@@ -151,7 +155,7 @@ def _divide_import_path(path: str) -> tuple[str, str]:
     if module.endswith(".py"):
         without = module.removesuffix(".py")
         raise StudyError(f"cannot import {path!r}; write {without}:{name}, without .py")
-    if not module or not name:
+    if not module or not name or module.startswith(".") or "/" in module:
         hint = hint_at_colon(path) or "expected package.module:name"
         raise StudyError(f"cannot import {path!r}; {hint}")
     return module, name

@@ -270,7 +270,7 @@ def _budget(own_size: int, most: int | None, audit: Audit, on_event: OnEvent) ->
     """What peers may bring; what they brought before this process started again is counted."""
     if most is None:
         most = usual_most(own_size)
-    return Budget(most, audit.brought_lately(own_size), on_event)
+    return Budget(most, audit.brought_lately(), on_event)
 
 
 def _log_path(party: str, options: PsiOptions) -> Path:

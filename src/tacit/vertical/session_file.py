@@ -45,7 +45,7 @@ def describe_session(result: Intersection, rows: Path, rows_digest: str) -> str:
         "parties": agreed["parties"],
         "sizes": dict(result.sizes),
         "compared": agreed["column"],
-        "learnt by": agreed["learner"] or "all",
+        "learnt by": agreed["learner"],
         "learnt": agreed["reveal"],
         "common": result.size,
         "rows": {"file": rows.name, DIGEST: rows_digest},

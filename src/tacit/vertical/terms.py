@@ -36,8 +36,8 @@ DIFFERENCES = {
         ("key", "column"),
     ),
     "spelling": Difference("spelling", ("spelling",)),
-    "reveal": Difference("size_only", ("size_only",)),
-    "learner": Difference("learns", ("learns",)),
+    "reveal": Difference("what is learnt", ("size_only",)),
+    "learner": Difference("who learns", ("learns",)),
 }
 
 
@@ -75,7 +75,7 @@ class Terms:
             "column": self.column,
             "spelling": asdict(self.spelling),
             "reveal": self.reveal,
-            "learner": self.learner,
+            "learner": self.learner or "all",
         }
 
 
@@ -171,12 +171,13 @@ class Budget:
         before = self.brought.get(peer, 0)
         self.brought[peer] = before + size
         if self.brought[peer] > self.most:
-            earlier = ""
+            earlier = in_all = ""
             if before:
                 earlier = f", after {before:,} in attempts of the last day that did not complete"
+                in_all = " in all"
             raise ChannelError(
                 f"{peer} brings {size:,} identifiers{earlier}; {me} brings {own_size:,} and "
-                f"accepts at most {self.most:,} in all; if more are right, {me} accepts "
+                f"accepts at most {self.most:,}{in_all}; if this is right, {me} can allow "
                 f"{self.brought[peer]:,}",
                 parameters=("most",),
             )

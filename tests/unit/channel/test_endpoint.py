@@ -8,6 +8,7 @@ import json
 import random
 import re
 import secrets
+import threading
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -915,5 +916,95 @@ def test_all_conclude_before_any_publishes() -> None:
             )
         await asyncio.gather(*runs)
         assert order == ["concluded"] * 3 + ["published"] * 3
+
+    run(scene())
+
+
+class CutLine(LoopbackCarrier):
+    """Its party cannot dial until the line is open again."""
+
+    def __init__(self, room: MeetingRoom, me: str) -> None:
+        super().__init__(room, me)
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def dial(self, peer: str) -> Connection:
+        await self.open.wait()
+        return await super().dial(peer)
+
+
+@dataclass
+class Ending:
+    """Bob has concluded and told alice so; his line is cut before he hears that she has, too."""
+
+    room: MeetingRoom = field(default_factory=MeetingRoom)
+    published: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.line = CutLine(self.room, "bob")
+        self.alice = self._endpoint("alice", self.room.carrier("alice"))
+        self.bob = self._endpoint("bob", self.line)
+
+    def _endpoint(self, me: str, carrier: LoopbackCarrier) -> Endpoint:
+        return Endpoint(me, peers_of(me, NAMES[:2]), carrier, purpose="test", timing=PATIENT)
+
+    def run(self, party: Endpoint, conclude: Callable[[str], object]) -> asyncio.Task[str]:
+        running = party.run(nothing, conclude, lambda: self.published.append(party.me))
+        return asyncio.create_task(running)
+
+    async def reach(self) -> tuple[asyncio.Task[str], asyncio.Task[str]]:
+        """Both parties, once alice has published and bob cannot hear of it."""
+        may_conclude = threading.Event()
+        alice = self.run(self.alice, lambda _: may_conclude.wait())
+        bob = self.run(self.bob, lambda _: None)
+        await until(lambda: has_heard_the_end(self.alice))
+        self.line.open.clear()
+        self.alice.links["bob"].detach("the line was cut")
+        may_conclude.set()
+        await until(lambda: self.published == ["alice"])
+        return alice, bob
+
+
+def has_heard_the_end(party: Endpoint) -> bool:
+    """Whether the message of its peer that all is done is there."""
+    streams = [link._incoming.get(endpoint.DONE) for link in party.links.values()]
+    return all(stream is not None and stream.waiting for stream in streams)
+
+
+def test_who_is_done_stays_until_a_peer_whose_line_was_cut_has_heard_it() -> None:
+    async def scene() -> None:
+        ending = Ending()
+        alice, bob = await ending.reach()
+        await asyncio.sleep(0.1)
+        assert not alice.done()
+        ending.line.open.set()
+        await asyncio.gather(alice, bob)
+        assert ending.published == ["alice", "bob"]
+
+    run(scene())
+
+
+def test_an_interrupt_of_who_only_stays_for_others_does_not_undo_what_is_done() -> None:
+    async def scene() -> None:
+        ending = Ending()
+        alice, bob = await ending.reach()
+        await asyncio.sleep(0.05)
+        alice.cancel()
+        assert await alice == "done"
+        await stopped(bob)
+
+    run(scene())
+
+
+def test_nobody_stays_for_a_peer_that_has_started_again() -> None:
+    async def scene() -> None:
+        ending = Ending()
+        alice, bob = await ending.reach()
+        await stopped(bob)
+        again = ending._endpoint("bob", ending.room.carrier("bob"))
+        running = ending.run(again, lambda _: None)
+        assert await alice == "done"
+        await stopped(running)
+        assert ending.published == ["alice"]
 
     run(scene())

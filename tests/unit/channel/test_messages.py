@@ -97,6 +97,7 @@ def test_a_table_comes_back_with_its_columns_and_gaps() -> None:
         ({"rows": pd.DataFrame({"a": [(1, 2)]})}, "a holds tuple in its cells"),
         ({"rows": pd.DataFrame({1: [2]})}, "text as its columns' names, got 1"),
         ({"x": {1, 2}}, "got x of type set"),
+        ({"x": np.ma.masked_equal([1, 2], 2)}, "x: what a masked array hides would be sent"),
         (
             {"rows": HALF_A_LETTER},
             "a holds text that is",

@@ -151,7 +151,7 @@ def on_terminal(folder: Path, typed: list[str], *arguments: str) -> tuple[int, s
 def test_a_new_passphrase_is_asked_for_twice_and_not_shown(tmp_path: Path) -> None:
     code, shown = on_terminal(tmp_path, [SECRET, SECRET], "cert", "init", "x", "--passphrase")
     assert code == 0, shown
-    assert "new passphrase for consortium/ca.key: " in shown
+    assert "new passphrase for consortium/ca.key, of 8 characters or more: " in shown
     assert SECRET not in shown
     code, shown = on_terminal(tmp_path, [SECRET], "cert", "issue", "alice", "--with-key")
     assert code == 0, shown
@@ -168,6 +168,25 @@ def test_two_passphrases_that_differ_make_nothing(tmp_path: Path) -> None:
     code, shown = on_terminal(tmp_path, typed, "cert", "request", "alice", "--passphrase")
     assert code == 2
     assert "error: the two passphrases differ; nothing was made" in shown
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_passphrase_that_is_too_short_is_not_asked_for_again(tmp_path: Path) -> None:
+    code, shown = on_terminal(tmp_path, ["seven 7"], "cert", "init", "x", "--passphrase")
+    assert code == 2
+    assert shown.endswith("error: a passphrase has at least 8 characters; five words are good\r\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "code", "said"), [("\x03", 130, "stopped"), ("\x04", 2, "error: no passphrase could")]
+)
+def test_who_does_not_answer_gets_a_line_of_its_own(
+    key: str, code: int, said: str, tmp_path: Path
+) -> None:
+    ended, shown = on_terminal(tmp_path, [key], "cert", "init", "x", "--passphrase")
+    assert ended == code
+    assert f"\n{said}" in shown
     assert list(tmp_path.iterdir()) == []
 
 

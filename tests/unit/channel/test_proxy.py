@@ -125,7 +125,7 @@ def test_a_proxy_that_is_away_is_told_apart_from_a_peer_that_is_away() -> None:
         return (await give_up(f"127.0.0.1:{port}", Address(FAR, 7050)))[0], port
 
     error, port = run(main())
-    assert f"(the proxy 127.0.0.1:{port} cannot be reached: Connect call failed)" in error
+    assert f"(the proxy 127.0.0.1:{port} cannot be reached: Connection refused)" in error
 
 
 def test_a_proxy_that_says_nothing_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from loops import run, stopped
+from loops import run, stopped, until
 
 from tacit.channel import endpoint as endpoints
+from tacit.channel import session as sessions
 from tacit.channel.checkpoints import MARK, Checkpoint, CheckpointFolder
+from tacit.channel.connection import Connection
 from tacit.channel.endpoint import Endpoint
 from tacit.channel.frames import ChannelError
 from tacit.channel.link import WINDOW, Link
-from tacit.channel.loopback import MeetingRoom, converse
+from tacit.channel.loopback import LoopbackCarrier, MeetingRoom, converse
 from tacit.channel.messages import pieces
 from tacit.channel.opening import TERMS, hold, in_session
 from tacit.channel.session import Session
@@ -242,6 +244,59 @@ def test_a_message_that_was_cut_short_is_not_followed_by_another() -> None:
     everybody(program, Protocol({}), ("alice", "bob"))
 
 
+def test_who_is_cancelled_while_it_receives_from_all_loses_no_message() -> None:
+    async def patient(session: Session) -> None:
+        for number in range(2):
+            await session.send("alice", "m", {"number": number})
+        await session.receive("alice", "cancelled")
+
+    async def late(session: Session) -> None:
+        await session.receive("alice", "cancelled")
+        for number in range(2):
+            await session.send("alice", "m", {"number": number})
+
+    async def impatient(session: Session) -> list[dict[str, Any]]:
+        before = dict(session._received)
+        receiving = asyncio.create_task(session.receive_all("m"))
+        await asyncio.sleep(0.05)
+        assert await stopped(receiving)
+        assert session._received == before  # or a checkpoint could be saved now
+        await session.send_all("cancelled", {})
+        return [await session.receive_all("m") for _ in range(2)]
+
+    programs = {"alice": impatient, "bob": patient, "carol": late}
+    received = meet(programs, dict.fromkeys(THREE, Protocol({})))["alice"]
+    assert received == [{"bob": {"number": n}, "carol": {"number": n}} for n in range(2)]
+
+
+def test_a_message_of_which_only_some_have_heard_is_not_followed_by_another() -> None:
+    async def silent(session: Session) -> None:
+        await session.receive("alice", "stop")
+
+    async def impatient(session: Session) -> None:
+        for call in (session.exchange, session.broadcast):
+            calling = asyncio.create_task(call(call.__name__, {}))
+            await asyncio.sleep(0.02)
+            assert await stopped(calling)
+            for again in (session.exchange, session.broadcast, session.send_all):
+                with pytest.raises(ValueError, match="to all was cancelled, so some may have"):
+                    await again(call.__name__, {})
+        await session.send_all("stop", {})
+
+    programs = {"alice": impatient, "bob": silent, "carol": silent}
+    meet(programs, dict.fromkeys(THREE, Protocol({})))
+
+
+@pytest.mark.parametrize("parties", [THREE[:2], THREE])
+def test_the_name_of_a_broadcast_leaves_room_for_its_echo(parties: tuple[str, ...]) -> None:
+    async def program(session: Session) -> int:
+        with pytest.raises(ValueError, match="the name of a broadcast has at most 54 letters"):
+            await session.broadcast("n" * 55, {})
+        return len(await session.broadcast("n" * 54, {}))
+
+    assert everybody(program, Protocol({}), parties)["alice"] == len(parties) - 1
+
+
 def test_a_broadcast_reaches_all() -> None:
     async def program(session: Session) -> dict[str, Any]:
         heard = await session.broadcast("vote", {"x": np.arange(3), "who": session.me})
@@ -380,9 +435,11 @@ class Party:
     def texts(self) -> list[str]:
         return [event.text for event in self.events if isinstance(event, Noted | Warned)]
 
-    def start(self, room: MeetingRoom, program: Program) -> asyncio.Task[Any]:
+    def start(
+        self, room: MeetingRoom, program: Program, carrier: LoopbackCarrier | None = None
+    ) -> asyncio.Task[Any]:
         peers = [name for name in self.parties if name != self.name]
-        carrier = room.carrier(self.name)
+        carrier = carrier or room.carrier(self.name)
         self.endpoint = Endpoint(
             self.name, peers, carrier, purpose="walk", timing=PATIENT, on_event=self.events.append
         )
@@ -440,6 +497,74 @@ def test_all_go_on_from_the_last_common_checkpoint(victim: str, at: int, tmp_pat
         assert not any(party.folder.joinpath(party.name).exists() for party in parties.values())
 
     run(scene())
+
+
+class SlowLines(LoopbackCarrier):
+    """Whoever dials waits until the line to that peer is open."""
+
+    def __init__(self, room: MeetingRoom, me: str, *open_to: str) -> None:
+        super().__init__(room, me)
+        self.lines = {peer: asyncio.Event() for peer in THREE if peer != me}
+        for peer in open_to:
+            self.lines[peer].set()
+
+    async def dial(self, peer: str) -> Connection:
+        await self.lines[peer].wait()
+        return await super().dial(peer)
+
+
+@pytest.mark.parametrize("first_had_met", [True, False])
+def test_a_death_of_which_not_all_have_heard_is_no_lie(first_had_met: bool, tmp_path: Path) -> None:
+    """Carol's next process reaches alice alone, and dies; the one after reaches bob before alice.
+
+    So alice and bob have heard terms of two processes of hers, for a moment.
+    """
+    truth = undisturbed(tmp_path / "truth")
+
+    async def scene() -> None:
+        room = MeetingRoom()
+        parties = {name: a_party(name, tmp_path) for name in THREE}
+        alice, bob, carol = parties.values()
+        tasks = {}
+        for party in (alice, bob):
+            tasks[party.name] = party.start(room, walk())
+        stuck = walk(stop_at=lambda *_: True)
+        if first_had_met:
+            task = carol.start(room, stuck)
+            await until(lambda: carol.endpoint.links["bob"].process != "")
+            await kill(carol, task)
+        task = carol.start(room, stuck, SlowLines(room, "carol", "alice"))
+        second = carol.endpoint.process
+        await until(lambda: alice.endpoint.links["carol"].process == second)
+        await kill(carol, task)
+        lines = SlowLines(room, "carol", "bob")
+        tasks["carol"] = carol.start(room, walk(), lines)
+        await until(lambda: bob.endpoint.links["carol"].process == carol.endpoint.process)
+        await asyncio.sleep(0.1)  # bob and alice compare what they have heard
+        lines.lines["alice"].set()
+        results = await asyncio.gather(*tasks.values())
+        assert {n: r for n, (r, _) in zip(tasks, results, strict=True)} == truth
+
+    run(scene())
+
+
+def test_who_shows_different_processes_to_others_is_found_out_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sessions, "RESTART", 0.1)
+
+    async def honest(session: Session) -> None:
+        session.links["carol"].process = f"what carol has shown {session.me}"
+        await session.broadcast("vote", {"x": 1})
+
+    async def liar(session: Session) -> None:
+        await session.send("alice", "vote", {"x": 2})
+        await session.send("bob", "vote", {"x": 3})
+        await asyncio.get_running_loop().create_future()
+
+    programs = {"alice": honest, "bob": honest, "carol": liar}
+    with pytest.raises(ChannelError, match="have heard different 'vote' from carol"):
+        meet(programs, dict.fromkeys(THREE, Protocol({})))
 
 
 def marked(party: Party, *marks: tuple[int, str]) -> None:
@@ -563,7 +688,7 @@ def test_a_checkpoint_whose_session_has_no_proper_name_is_refused(
 
 def test_a_secret_is_refused_by_a_checkpoint(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 1)
-    with pytest.raises(DataError, match="got state key of type bytes") as caught:
+    with pytest.raises(DataError, match=r"no bytes, since .* got key of type bytes") as caught:
         checkpoints.save(Checkpoint(2, {}, {"key": b"a secret"}))
     assert "a secret" not in str(caught.value)
     assert [file.name for file in tmp_path.iterdir()] == ["checkpoint-1"]

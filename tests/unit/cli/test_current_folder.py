@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,21 @@ def test_commands_without_own_code_import_nothing_of_the_current_folder(
         assert run([*program, *arguments], folder) == (0, "", set())
 
 
+def test_an_intersection_imports_nothing_of_the_current_folder(folder: Path) -> None:
+    for name in ("a", "b"):
+        (folder / f"{name}.csv").write_text("nin\n1\n2\n")
+    local = ["psi", "--local", "a.csv", "b.csv", "--key", "nin", "--quiet"]
+    assert run([*SCRIPT, *local], folder) == (0, "", set())
+    assert run([*SCRIPT, "cert", "init", "heart"], folder) == (0, "", set())
+    for name in ("alice", "bob"):
+        made = run([*SCRIPT, "cert", "issue", name, "--with-key", "-q"], folder)
+        assert made == (0, "", set())
+    alone = ["psi", "--party", "alice", "--data", "a.csv", "--key", "nin", "--patience", "1", "-q"]
+    code, line, sprung = run([*SCRIPT, *alone, "--listen", "localhost:0"], folder)
+    assert (code, sprung) == (2, set())
+    assert line.startswith("error: bob has not connected to ")
+
+
 def test_an_intersection_takes_nobodys_own_group(folder: Path) -> None:
     code, line, sprung = run([*SCRIPT, "psi", "--key", "a", "--group", "mine:Net"], folder)
     assert (code, sprung) == (2, set())
@@ -67,6 +84,7 @@ def test_a_study_without_own_code_imports_nothing_of_its_folder_in_workers_eithe
     folder: Path,
 ) -> None:
     assert run([*SCRIPT, "splits", "s.yaml", "--quiet"], folder) == (0, "", set())
+    assert run([*SCRIPT, "run", "s.yaml", "--plan"], folder) == (0, "", set())
     command = ["run", "s.yaml", "--workers", "2", "--quiet", "--out", "out"]
     assert run([*SCRIPT, *command], folder) == (0, "", set())
     environment = json.loads((folder / "out" / "environment.json").read_text())
@@ -78,6 +96,20 @@ def test_own_code_is_found_after_everything_else_and_a_report_needs_none(folder:
     assert run([*MODULE, *command], folder) == (0, "", {"mine"})
     assert run([*SCRIPT, "run", "--plan", "--resume", "out"], folder) == (0, "", {"mine"})
     assert run([*SCRIPT, "report", "out", "--quiet"], folder) == (0, "", set())
+    assert watched(folder) == set()
+
+
+def watched(folder: Path) -> set[str]:
+    """The traps that are sprung where the report is served, and looked at."""
+    command = [*SCRIPT, "watch", "out", "--json", "--port", "0"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["address"]
+        with urllib.request.urlopen(address, timeout=60) as page:
+            assert page.status == 200
+        process.send_signal(signal.SIGINT)
+    sprung = folder / "sprung"
+    return set(sprung.read_text().split()) if sprung.exists() else set()
 
 
 def test_a_folder_that_holds_nothing_which_the_study_names_is_not_looked_into(

@@ -250,20 +250,19 @@ def test_parties_that_want_other_things_are_told_so_and_nothing_is_written(
 ) -> None:
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(bobs_side, consortium, learns="bob")
-        done = psi(
-            "--party", "alice", "--data", "a.csv", "--key", "nin", "--patience", "20", "--quiet"
-        )
-        with pytest.raises(tacit.TacitError, match="differ in learns"):
+        done = psi("--party", "alice", "--data", "a.csv", "--key", "nin", "--patience", "20")
+        with pytest.raises(tacit.TacitError, match="differ in who learns"):
             other.result()
     assert (done.code, done.out) == (2, "")
-    assert "differ in learns" in done.err
+    assert "note: bob brings 3 identifiers\n" in done.err
+    assert "differ in who learns" in done.err
     assert not list(folder.glob("*-tryout*"))
     for party, peer in (("alice", "bob"), ("bob", "alice")):
         (entry,) = log_of(folder, party)
         assert (entry["party"], entry["peers"], entry["session"]) == (party, [peer], None)
         assert entry["sizes"] == {"alice": 3, "bob": 3}
         assert entry["outcome"]["status"] == "failed"
-        assert "differ in learns" in entry["outcome"]["reason"]
+        assert "differ in who learns" in entry["outcome"]["reason"]
 
 
 def log_of(folder: Path, party: str) -> list[dict[str, Any]]:
@@ -285,7 +284,7 @@ def test_each_party_has_a_line_for_the_session_and_says_what_the_other_brings(
     (entry,) = log_of(folder, "alice")
     assert entry["session"] == found.session
     assert entry["terms"] == found.agreed
-    assert (entry["terms"]["column"], entry["terms"]["learner"]) == ("nin", None)
+    assert (entry["terms"]["column"], entry["terms"]["learner"]) == ("nin", "all")
     assert entry["sizes"] == {"alice": 3, "bob": 3}
     assert (entry["outcome"]["learnt"], entry["outcome"]["common"]) == ("rows", 2)
     assert found.log == folder / "bobs.jsonl"
@@ -315,7 +314,7 @@ def test_a_party_that_brings_far_more_is_refused_and_the_error_says_what_to_set(
         assert done.code == 2
         assert done.err.endswith(
             "note: bob brings 1,001 identifiers\n"
-            f"error: {said} in all; if more are right, alice accepts 1,001 (--accept-at-most)\n"
+            f"error: {said}; if this is right, alice can allow 1,001 (--accept-at-most)\n"
         )
         (refused,) = log_of(folder, "alice")
         assert (refused["session"], refused["sizes"]["bob"]) == (None, 1001)
@@ -341,7 +340,7 @@ def test_what_a_party_brought_before_this_process_started_again_is_counted(
             other.result()
     earlier = "after 998 in attempts of the last day that did not complete"
     assert f"bob brings 3 identifiers, {earlier}; alice brings 3" in done.err
-    assert "alice accepts 1,001 (--accept-at-most)" in done.err
+    assert "alice can allow 1,001 (--accept-at-most)" in done.err
 
 
 def test_a_file_that_no_session_has_written_is_not_replaced(folder: Path, psi: Tacit) -> None:
@@ -418,6 +417,17 @@ def test_rows_come_with_a_file_that_names_their_session(
         "rows": {"file": "alice-common.csv", "sha256": hashlib.sha256(content).hexdigest()},
     }
     assert path.stat().st_mode == (folder / "alice-common.csv").stat().st_mode
+
+
+def test_private_rows_stay_private_in_the_next_session(
+    folder: Path, psi: Tacit, consortium: Path
+) -> None:
+    both_parties(folder, psi, consortium)
+    rows = folder / "alice-common.csv"
+    rows.chmod(0o600)
+    both_parties(folder, psi, consortium)
+    for path in (rows, folder / "alice-common.csv.session.json"):
+        assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_files_of_two_sessions_are_told_apart(folder: Path, psi: Tacit, consortium: Path) -> None:

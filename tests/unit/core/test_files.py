@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -51,6 +53,30 @@ def test_a_folder_where_nothing_can_be_written_is_noticed_at_once(tmp_path: Path
     with pytest.raises(OSError) as caught:
         Staged(path)
     assert caught.value.filename == str(path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no such locks")
+def test_what_a_killed_process_has_staged_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "rows [1].csv"
+    code = (
+        "import sys; from pathlib import Path; from tacit.core.files import Staged\n"
+        "Staged(Path(sys.argv[1])).write(lambda file: file.write(b'rows')); print(flush=True)\n"
+        "sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with Staged(path):
+            assert len(os.listdir(tmp_path)) == 2
+        assert len(os.listdir(tmp_path)) == 1  # that of a process that lives
+        process.kill()
+    assert len(os.listdir(tmp_path)) == 1
+    with Staged(tmp_path / "other.csv"):
+        assert len(os.listdir(tmp_path)) == 2
+    with Staged(path):
+        assert len(os.listdir(tmp_path)) == 1
+    assert os.listdir(tmp_path) == []
 
 
 def permissions(path: Path) -> int:

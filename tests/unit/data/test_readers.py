@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import http.server
 import io
+import os
 import pickle
 import struct
 import tarfile
@@ -21,7 +22,7 @@ from tacit.core.errors import DataError
 from tacit.core.events import Downloading
 from tacit.data.datasets import Cifar10, Dataset, Source, data_folder, split_off_test
 from tacit.data.download import Remote, fetch
-from tacit.data.readers import read_cifar_batches, read_idx, read_image_parquet
+from tacit.data.readers import read_cifar_batches, read_idx, read_image_parquet, read_table
 
 
 def idx_bytes(array: np.ndarray) -> bytes:
@@ -336,10 +337,16 @@ def test_a_site_that_does_not_answer_is_named(tmp_path: Path) -> None:
         fetch(Remote("http://127.0.0.1:9/y", "md5:" + "0" * 32), tmp_path)
 
 
+def test_a_pipe_in_the_place_of_a_table_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "t.csv")
+    with pytest.raises(DataError, match=r"t\.csv is a device or a pipe; expected a table"):
+        read_table(tmp_path / "t.csv")
+
+
 @pytest.mark.parametrize(
     ("path", "complaint"),
     [
-        ("/dev/zero", "/dev/zero is a device; expected a table"),
+        ("/dev/zero", "/dev/zero is a device or a pipe; expected a table"),
         ("~nobody-of-this-name/t.csv", "nobody here has that home folder"),
         ("x" * 5000 + ".csv", "expected a table|xxx"),
     ],

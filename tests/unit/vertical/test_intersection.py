@@ -231,8 +231,8 @@ def test_a_peer_may_bring_no_more_in_all_attempts_together() -> None:
     with pytest.raises(
         ChannelError,
         match=r"^bob brings 5 identifiers, after 6 in attempts of the last day that did not "
-        r"complete; alice brings 3 and accepts at most 10 in all; if more are right, alice "
-        r"accepts 11$",
+        r"complete; alice brings 3 and accepts at most 10 in all; if this is right, alice "
+        r"can allow 11$",
     ) as refused:
         bring(budget, "bob", 5)
     assert refused.value.parameters == ("most",)

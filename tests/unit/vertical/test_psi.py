@@ -753,6 +753,7 @@ class TamperedLink:
         self.link = link
         self.change = change
         self.peer = link.peer
+        self.process = link.process
 
     async def send(self, name: str, data: bytes) -> None:
         for changed in self.change(name, bytes(data)):
@@ -1222,8 +1223,8 @@ def test_terms_that_are_missing_are_told(key: str) -> None:
             ("key", "column"),
         ),
         ({"spelling": Spelling(case="keep")}, "differ in spelling: ", ("spelling",)),
-        ({"reveal": "size"}, "differ in size_only: 'rows' and 'size'", ("size_only",)),
-        ({"learner": "bob"}, "differ in learns: nothing (null) and 'bob'", ("learns",)),
+        ({"reveal": "size"}, "differ in what is learnt: 'rows' and 'size'", ("size_only",)),
+        ({"learner": "bob"}, "differ in who learns: 'all' and 'bob'", ("learns",)),
         (
             {"parties": ("bob", "alice")},
             "differ in parties; use the same consortium file and the same others: ",

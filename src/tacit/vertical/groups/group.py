@@ -56,12 +56,16 @@ class Group(Registered, family="groups", home="tacit.vertical.groups"):
 
         Neither alone says anything of `key`. `unblind` applies the factor.
         """
-        blinded = self.draw_key()
+        blinded = self._draw_blinding_key()
         while math.gcd(self._exponent(blinded), self.order) > 1:  # not where the order is a prime
-            blinded = self.draw_key()
+            blinded = self._draw_blinding_key()
         inverse = pow(self._exponent(blinded), -1, self.order)
         factor = self._exponent(key) * inverse % self.order
         return blinded, factor.to_bytes(self.size, "big")
+
+    def _draw_blinding_key(self) -> bytes:
+        """A key that may be any exponent: the quotient of two short ones would tell both."""
+        return self.draw_key()
 
     def unblind(self, key: bytes, factor: bytes) -> bytes:
         """A key that does what `key` and the factor do, in one encryption."""

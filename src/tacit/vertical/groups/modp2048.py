@@ -40,8 +40,9 @@ class Modp2048(Group, name="modp2048"):
     5.6.1.1.1; van Oorschot and Wiener 1996), which takes seven times as long. The Jacobi symbol
     tells whether an element is a residue, in 3 % of the time of its power. Powers are computed by
     gmpy2's functions for lists, because only these release the interpreter's lock. Their time
-    depends on the key: if others can measure it closely, use x25519 or ristretto255. The key of a
-    party that removes a blinding factor is as long as the order.
+    depends on the key: if others can measure it closely, use x25519 or ristretto255. Keys that
+    blind, and that of a party that removes a blinding factor, are as long as the order: from the
+    quotient of two short keys, Euclid's algorithm finds both.
     """
 
     size: ClassVar[int] = 256
@@ -53,6 +54,9 @@ class Modp2048(Group, name="modp2048"):
     def draw_key(self) -> bytes:
         number = 1 + secrets.randbelow(2 ** (8 * KEY) - 1)
         return number.to_bytes(KEY, "big")
+
+    def _draw_blinding_key(self) -> bytes:
+        return self._key(1 + secrets.randbelow(Q - 1))
 
     def hash(self, identifiers: Sequence[bytes], tag: bytes) -> bytes:
         return self._joined(self._hashed(identifiers, tag))

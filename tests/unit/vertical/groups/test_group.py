@@ -67,6 +67,29 @@ def test_blinded_keys_and_factors_are_fresh(name: str) -> None:
     assert len({factor for _, factor in pairs}) == 20
 
 
+@pytest.mark.parametrize("name", SECURE)
+def test_a_blinding_factor_does_not_tell_the_keys_of_which_it_is_the_quotient(name: str) -> None:
+    group = a_group(name)
+    key = group.draw_key()
+    _, factor = group.blind(key)
+    numerators = set(quotient_numerators(int.from_bytes(factor, "big"), group.order))
+    assert group._exponent(key) % group.order not in numerators
+
+
+def test_the_quotient_of_two_short_numbers_tells_both() -> None:
+    order = Group.find("modp2048").order
+    numerators = set(quotient_numerators(2**200 * pow(3**100, -1, order) % order, order))
+    assert 2**200 in numerators
+
+
+def quotient_numerators(quotient: int, order: int) -> Iterator[int]:
+    """All numerators that Euclid's algorithm finds, of denominators that are as short."""
+    larger, smaller = order, quotient
+    while smaller:
+        yield smaller
+        larger, smaller = smaller, larger % smaller
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_what_is_no_factor_is_refused(name: str) -> None:
     group = a_group(name)
