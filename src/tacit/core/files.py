@@ -200,7 +200,7 @@ def _open_neighbour(path: Path, ending: str = "") -> tuple[int, str]:
 def _remove_abandoned(path: Path) -> None:
     """Removes staged neighbours of `path` whose process has ended; the others hold a lock."""
     for abandoned in path.parent.glob(f".{glob.escape(path.name)}.*{STAGED}"):
-        with suppress(OSError), abandoned.open("rb") as file:
+        with suppress(OSError), open(abandoned, "rb", opener=_open_at_once) as file:
             if _lock_at_once(file.fileno()):
                 abandoned.unlink()
 

@@ -79,6 +79,12 @@ def test_what_a_killed_process_has_staged_is_removed_by_the_next_one(tmp_path: P
     assert os.listdir(tmp_path) == []
 
 
+def test_a_pipe_beside_a_staged_file_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".rows.csv.sent.staged")
+    publish(tmp_path / "rows.csv")
+    assert (tmp_path / "rows.csv").read_bytes() == b"new"
+
+
 def permissions(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
