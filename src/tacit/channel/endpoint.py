@@ -141,6 +141,7 @@ class Endpoint:
 
     async def _linger(self) -> None:
         """All are done, which a peer whose line is broken may not know; an interrupt ends it."""
+        self.presence.stay()
         flushing = (link.flush(DONE) for link in self.links.values())
         with suppress(TimeoutError, asyncio.CancelledError):
             async with asyncio.timeout(self.timing.away):

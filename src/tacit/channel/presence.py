@@ -64,9 +64,24 @@ class Presence:
             return
         link.detach(reason)
         self._away_since[link.peer] = time.monotonic()
-        if not link.closing:
-            hope = f"waiting up to {self.timing.away:g} s for it to come back"
-            self.conversation.tell(Warned(f"lost the connection to {link.peer} ({reason}); {hope}"))
+        if link.closing:
+            return
+        hope = f"waiting up to {self.timing.away:g} s for it to come back"
+        if self.over:
+            hope = self._staying(link.peer)
+        self.conversation.tell(Warned(f"lost the connection to {link.peer} ({reason}); {hope}"))
+
+    def stay(self) -> None:
+        """Says which peers are away and do not know yet that all are done."""
+        for link in self.links.values():
+            if link.connection is None and not link.closing:
+                self.conversation.tell(Noted(self._staying(link.peer)))
+
+    def _staying(self, peer: str) -> str:
+        return (
+            f"all is done; staying up to {self.timing.away:g} s until {peer} knows it, "
+            "and an interrupt loses nothing"
+        )
 
     async def watch(self) -> None:
         """Sends signs of life, and acts where those of a peer are absent."""
