@@ -25,7 +25,9 @@ from tacit.data.dataset import Dataset, to_labels
 from tacit.data.datasets import Source
 from tacit.data.encoding import Encoding, LabelType, Target
 from tacit.data.features import as_numbers, as_text
+from tacit.data.groupings import Grouping, group_rows
 from tacit.data.holdout import encode_labels, hold_out, standardise_target
+from tacit.data.positive import find_positive
 from tacit.data.readers import read_table
 
 FEW = 20  # a target with so many different whole numbers, or fewer, is taken for classes
@@ -40,6 +42,9 @@ class Table(Source, name="table"):
     `dates: {visit: "%d/%m/%Y"}`. `categories` are numeric columns that are really categories;
     `drop` leaves columns out. By default, `task` is classification if the target is text, true or
     false, or has only a few different whole numbers; otherwise it is regression.
+
+    `positive` names the one of two classes that is looked for, such as `ill`. `fairness` lists
+    columns by which results are also told, such as sex and age: features or not.
     """
 
     path: str
@@ -50,6 +55,8 @@ class Table(Source, name="table"):
     dates: Mapping[str, str] = field(default_factory=dict, hash=False)
     categories: tuple[str, ...] = ()
     task: Literal["auto", "classification", "regression"] = "auto"
+    positive: str | int | bool | None = None
+    fairness: tuple[str, ...] = ()
 
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
         path = self._find(folder)
@@ -61,12 +68,17 @@ class Table(Source, name="table"):
             for note in notes:
                 on_event(Warned(f"{path.name}: {note}"))
             target, outcomes = _read_target(table[self.target], self.task)
+            positive = None
+            if self.positive is not None:
+                positive = find_positive(self.target, self.positive, target.labels)
             guess = _explain_guess(table[self.target], target, self.task)
             if guess is not None:
                 notes.append(guess)
                 if len(target.labels) != 2:  # that two values are classes needs no warning
                     on_event(Warned(f"{path.name}: {guess}"))
-            return self._encode(path.name, table, target, outcomes, notes)
+            dataset, rows = self._encode(path.name, table, target, outcomes, notes)
+            groupings = self._group(table, rows)
+            return replace(dataset, positive=positive, groupings=groupings)
 
     def _encode(
         self,
@@ -75,8 +87,11 @@ class Table(Source, name="table"):
         target: Target,
         outcomes: NDArray[Any],
         notes: list[str],
-    ) -> Dataset:
-        """The data set: test rows are set aside first, and the encoding learns from the others."""
+    ) -> tuple[Dataset, tuple[Index, Index]]:
+        """The data set, and which rows it trains and tests on.
+
+        Test rows are set aside first, and the encoding learns from the others.
+        """
         owner, owners = self._read_owners(table)
         train, test = self._hold_out(target, outcomes, owner)
         target, y = _scale_outcomes(target, outcomes, train)
@@ -85,7 +100,24 @@ class Table(Source, name="table"):
         train_owner = None
         if owner is not None:
             train_owner = to_labels(owner[train])
-        return _assemble(name, features, y, (train, test), encoding, train_owner)
+        rows = (train, test)
+        return _assemble(name, features, y, rows, encoding, train_owner), rows
+
+    def _group(self, table: pd.DataFrame, rows: tuple[Index, Index]) -> tuple[Grouping, ...]:
+        """The groups by which results are told."""
+        train, test = rows
+        groupings: list[Grouping] = []
+        for column in dict.fromkeys(self.fairness):
+            grouping = group_rows(
+                column,
+                table[column],
+                train=train,
+                test=test,
+                format=self.dates.get(column),
+                is_category=column in self.categories,
+            )
+            groupings.append(grouping)
+        return tuple(groupings)
 
     def _hold_out(
         self, target: Target, outcomes: NDArray[Any], owner: NDArray[Any] | None
@@ -98,10 +130,11 @@ class Table(Source, name="table"):
         self, features: pd.DataFrame, target: Target, owners: tuple[str, ...], notes: list[str]
     ) -> Encoding:
         """The encoding, from the features of the training rows."""
+        names = list(features.columns)
         return Encoding.fit(
             features,
-            dates=self.dates,
-            categories=self.categories,
+            dates={name: format for name, format in self.dates.items() if name in names},
+            categories=[name for name in self.categories if name in names],
             target=target,
             client=self.client,
             clients=owners,
@@ -147,7 +180,7 @@ class Table(Source, name="table"):
     def _check_columns(self, columns: list[str]) -> None:
         """Refuses settings that name columns that do not exist or contradict each other."""
         not_features = self._not_features()
-        for name in (*not_features, *self.dates, *self.categories):
+        for name in (*not_features, *self.dates, *self.categories, *self.fairness):
             if name not in columns:
                 raise DataError(f"{self.path} has no column {name!r}; {suggest(name, columns)}")
         if self.target in (*self.drop, self.client):
@@ -155,10 +188,15 @@ class Table(Source, name="table"):
                 f"{self.path}: {self.target} is the target,"
                 " so it can be neither dropped nor the client"
             )
+        if self.target in self.fairness:
+            raise DataError(
+                f"{self.path}: {self.target} is the target, and results are told by its classes"
+                " in any case; leave it out of fairness"
+            )
         if set(columns) <= set(not_features):
             raise DataError(f"{self.path}: no column is left to learn from")
         for name in (*self.dates, *self.categories):
-            if name in not_features:
+            if name in not_features and name not in self.fairness:
                 raise DataError(
                     f"{self.path}: {name} is not a feature, so leave it out of dates and categories"
                 )
