@@ -27,6 +27,7 @@ from tacit.records.environment import note_environment, read_environment
 from tacit.records.folder import new_folder as new_folder
 from tacit.records.recorder import Recorder
 from tacit.study.checks import cautions
+from tacit.study.data_summaries import summarise_data
 from tacit.study.outlines import outline_study
 from tacit.study.run import Run
 from tacit.study.run_names import encoding_files, label_runs, row_names, run_ids, table_columns
@@ -112,6 +113,7 @@ def _play(
     plan = _plan(named, placement, loaded, checkpoints.ended)
     _note_environment(folder, plan)
     outline_study(study).write(folder)
+    summarise_data(named, loaded.datasets).write(folder)
     _write_encodings([run for _, run in named], loaded.datasets, folder)
     rounds = {id: run.rounds for id, run in named}
     recorder = Recorder(folder, rounds, checkpoints, on_event)
@@ -121,7 +123,7 @@ def _play(
     complete = False
     try:
         if plan.blocks:
-            tasks = _tasks(plan, named, key, exact=placement.exact)
+            tasks = _tasks(plan, named, key, metric=loaded.metric, exact=placement.exact)
             _execute(plan, tasks, loaded, recorder)
         complete = True
     finally:
@@ -198,7 +200,9 @@ def _plan(
     return make_plan(named, placement, estimator, done)
 
 
-def _tasks(plan: Plan, named: Sequence[RunWithId], key: str, *, exact: bool) -> list[BlockTask]:
+def _tasks(
+    plan: Plan, named: Sequence[RunWithId], key: str, *, metric: str, exact: bool
+) -> list[BlockTask]:
     """The blocks for those who play them.
 
     The more workers there are, the less often each one saves its block.
@@ -215,6 +219,7 @@ def _tasks(plan: Plan, named: Sequence[RunWithId], key: str, *, exact: bool) -> 
             every=every,
             device=plan.devices[0],
             exact=exact,
+            metric=metric,
             side_by_side=plan.side_by_side,
         )
         tasks.append(task)

@@ -9,9 +9,17 @@ from pathlib import Path
 from tacit.core.errors import StudyError
 from tacit.core.events import ModelSaved, OnEvent, RoundFinished, RunFinished, Warned
 from tacit.records import checkpoint
+from tacit.records.assessments import write_assessment
 from tacit.records.checkpoint import Checkpoints
 from tacit.records.history import History
-from tacit.records.messages import BlockEnded, BlockSaved, Message, ModelTrained, RoundPlayed
+from tacit.records.messages import (
+    BlockEnded,
+    BlockSaved,
+    Message,
+    ModelTrained,
+    RoundPlayed,
+    RunAssessed,
+)
 
 RETRIES = 3  # of one block
 
@@ -50,6 +58,8 @@ class Recorder:
                 self._add_round(message)
             case ModelTrained():
                 self._save_model(message)
+            case RunAssessed():
+                write_assessment(self.folder, message.run, message.findings)
             case BlockSaved():
                 if self._has_recorded(message.rounds):
                     self._save_checkpoint(block, message.state)

@@ -41,8 +41,8 @@ class ServerData:
             means = []
             for row in dx:  # one model at a time: rows may be many and models large
                 model = (state.server["x"] + row, state.buffers)
-                ((losses, _),) = self.trainer.test([model], samples)
-                means.append(losses.mean())
+                (answers,) = self.trainer.test([model], samples)
+                means.append(answers.losses.mean())
             return torch.stack(means)[:, None].to(dx)
 
         return losses_of

@@ -23,9 +23,11 @@ from tacit.data.tables import Table
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.algorithms.fedavg import FedAvg
 from tacit.models.model import Model
+from tacit.training.metrics import METRICS
 from tacit.training.optimisers import Optimiser
 from tacit.training.sampling import Sampling
 from tacit.training.schedules import Schedule
+from tacit.training.yardstick import AUTO, check_metric
 
 
 def setting(
@@ -96,11 +98,21 @@ class Run:
     )
     local_test: float = setting(0.1, "the share of its samples that a client keeps to test on")
     server_samples: int = setting(0, "samples set aside for the server before the split")
+    metric: str = setting(
+        "auto",
+        "what decides: tables, best rounds, patience and targets go by it; see tacit list metrics;"
+        " auto: r2, or accuracy, or auc if a class is rare",
+    )
+    importance: int = setting(
+        5,
+        "how often each column of a table is shuffled at the end, to see how much it matters;"
+        " 0: never",
+    )
     target_accuracy: float | None = setting(
-        None, "stop once the global test accuracy, or R2, is this good"
+        None, "stop once the metric, on the global test set, is this good"
     )
     patience: int | None = setting(
-        None, "stop after this many rounds without a better global test accuracy, or R2"
+        None, "stop after this many rounds in which the metric has not become better"
     )
     seed: int = setting(0, "all random numbers follow from it")
 
@@ -143,13 +155,13 @@ class Run:
         check_floor("rounds", self.rounds, 1)
         check_floor("server_samples", self.server_samples, 0)
         check_floor("seed", self.seed, 0)
+        check_floor("importance", self.importance, 0)
         _check_each("local_epochs", self.local_epochs, self.clients)
         _check_each("batch_size", self.batch_size, self.clients)
         check_share("local_test", self.local_test)
-        if self.target_accuracy is not None and not 0 < self.target_accuracy <= 1:
-            raise StudyError(
-                f"target_accuracy: expected a share above 0 and up to 1, got {self.target_accuracy}"
-            )
+        check_metric(self.metric)
+        if self.target_accuracy is not None:
+            _check_target(self.target_accuracy, self.metric)
         if self.patience is not None and self.patience < 1:
             raise StudyError(f"patience: expected 1 or more, got {self.patience}")
 
@@ -282,6 +294,13 @@ def leaves_one_over(samples: int, batch_size: int) -> bool:
     """Whether a batch would be a single sample, which torch refuses in the middle of a round."""
     size = min(batch_size, samples)
     return size == 1 or samples % size == 1
+
+
+def _check_target(target: float, metric: str) -> None:
+    has_bounds = metric == AUTO or not METRICS[metric].in_units
+    if target <= 0 or (has_bounds and target > 1):
+        wanted = "a share above 0 and up to 1" if has_bounds else "a number above 0"
+        raise StudyError(f"target_accuracy: expected {wanted}, got {target}")
 
 
 def _check_each(name: str, value: int | tuple[int, ...] | None, clients: int) -> None:

@@ -15,6 +15,7 @@ from tacit.data.dataset import Dataset
 from tacit.data.datasets import FunctionSource, Source, data_folder
 from tacit.data.partition import Partition, divide
 from tacit.models.model import make_module
+from tacit.study.data_summaries import study_metric
 from tacit.study.divisions import Division, division_key, portray
 from tacit.study.grid import name_point
 from tacit.study.run import Run
@@ -32,6 +33,7 @@ class StudyData:
     datasets: dict[str, Dataset]  # by `source_key`
     divisions: list[Division]
     partitions: dict[str, Partition]  # by `division_key`
+    metric: str  # that decides
 
 
 def load_data(study: Study, data: str | None, on_event: OnEvent) -> StudyData:
@@ -55,7 +57,9 @@ def load_data(study: Study, data: str | None, on_event: OnEvent) -> StudyData:
         if not run.is_reference:
             loading.keep_division(run, label["split"], partition)
     _check_tasks(loading.datasets, runs)
-    return StudyData(loading.datasets, list(loading.divisions.values()), loading.partitions)
+    metric, _ = study_metric(runs, loading.datasets)
+    divisions = list(loading.divisions.values())
+    return StudyData(loading.datasets, divisions, loading.partitions, metric)
 
 
 class _Loading:

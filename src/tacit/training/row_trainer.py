@@ -32,7 +32,7 @@ from tacit.core.vectors import Layout
 from tacit.training.batches import Batches, ListedBatches, PackedBatches, Samples, gather
 from tacit.training.captured import CapturedTrainer
 from tacit.training.evaluation import (
-    LossesAndHits,
+    Answers,
     RowAndBuffers,
     evaluate_in_turn,
     evaluate_together,
@@ -220,11 +220,10 @@ class RowTrainer:
         models: Sequence[RowAndBuffers],
         samples: Samples,
         indices: Sequence[Tensor] | None = None,
-    ) -> list[LossesAndHits]:
+    ) -> list[Answers]:
         """Each model, a row (P,) and its buffers, on all samples or on those that its index names.
 
-        The result is each sample's loss and hit, in the host's memory. Samples must be in the form
-        that `prepared` returns.
+        The answers are in the host's memory. Samples must be in the form that `prepared` returns.
         """
         loss = self.loss or losses
         with self.computing():
