@@ -34,6 +34,7 @@ from tacit.study.run_names import encoding_files, label_runs, row_names, run_ids
 from tacit.study.study import Study, describe
 from tacit.study.study_data import StudyData, load_data
 from tacit.study.user_code import RunWithId
+from tacit.training.metrics import METRICS
 
 # Seconds between two checkpoints of a study; what a crash loses is computed again.
 CHECKPOINT_SECONDS = 1.0
@@ -116,10 +117,10 @@ def _play(
     summarise_data(named, loaded.datasets).write(folder)
     _write_encodings([run for _, run in named], loaded.datasets, folder)
     rounds = {id: run.rounds for id, run in named}
-    recorder = Recorder(folder, rounds, checkpoints, on_event)
+    recorder = Recorder(folder, rounds, checkpoints, on_event, loaded.metric)
     checkpoints.arrange((block.index, block.runs) for block in plan.blocks)
     _warn(named, plan, on_event)
-    on_event(_started_event(study, named, folder, recorder.done))
+    on_event(_started_event(study, named, folder, recorder.done, loaded.metric))
     complete = False
     try:
         if plan.blocks:
@@ -160,7 +161,7 @@ def _warn(named: Sequence[RunWithId], plan: Plan, on_event: OnEvent) -> None:
 
 
 def _started_event(
-    study: Study, named: Sequence[RunWithId], folder: Path, done: int
+    study: Study, named: Sequence[RunWithId], folder: Path, done: int, metric: str
 ) -> StudyStarted:
     """All that is known of the study before its first round, or before the next one."""
     rounds = sum(run.rounds for _, run in named)
@@ -174,6 +175,8 @@ def _started_event(
         grid=_grid(labels),
         study=study.to_dict(),
         settings=settings,
+        metric=metric,
+        lowest_is_best=METRICS[metric].lowest_is_best,
     )
 
 
