@@ -49,7 +49,7 @@ def _print_all_metrics(results: Results, screen: Console) -> None:
     """Every metric of every method, and of a mere guess."""
     from rich.table import Table
 
-    from tacit.report.uncertainty import metric_frame
+    from tacit.report.metric_frame import metric_frame
     from tacit.training.metrics import METRICS
 
     figures = metric_frame(results)

@@ -8,8 +8,9 @@ from typing import Any
 
 from tacit.core.errors import StudyError
 from tacit.records.data_summary import DatasetSummary
+from tacit.report.metric_frame import guess_figures, guess_name
 from tacit.report.study_tables import StudyTables
-from tacit.report.uncertainty import differences, figure_limits, guess_figures, guess_name
+from tacit.report.uncertainty import figure_limits, leads
 from tacit.training.metrics import METRICS
 
 LEAST_ROWS = 20  # of a group whose figure is told
@@ -161,7 +162,7 @@ def _is_telling(group: Mapping[str, Any]) -> bool:
 
 def _comparisons(results: StudyTables) -> Iterator[Finding]:
     """How many methods are behind by more than chance."""
-    pairs = differences(results)
+    pairs = leads(results)
     if not pairs:
         return
     real = sum(pair.is_real for pair in pairs)

@@ -8,22 +8,21 @@ former say what another start would give, and the latter what another test set w
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from tacit.core.arrays import Floats
-from tacit.report.study_tables import StudyTables, is_reference
+from tacit.report.study_tables import StudyTables
 
 LEVEL = 0.95
 Limits = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Difference:
+class Lead:
     """How much better the best method of a column is than another one, by the deciding metric."""
 
     column: str
@@ -57,14 +56,14 @@ def figure_limits(results: StudyTables, metric: str | None = None) -> dict[tuple
     return limits
 
 
-def differences(results: StudyTables) -> list[Difference]:
+def leads(results: StudyTables) -> list[Lead]:
     """In each column, the best method against every other one."""
-    found: list[Difference] = []
+    found: list[Lead] = []
     cells = _cells(results)
     for column in results.column_names:
         methods = [name for name in results.methods if (name, column) in cells]
         values = {name: _by_seed(results, cells[name, column]) for name in methods}
-        means = {name: _mean(list(by_seed.values())) for name, by_seed in values.items()}
+        means = {name: mean_of(list(by_seed.values())) for name, by_seed in values.items()}
         known = [name for name in methods if not math.isnan(means[name])]
         if len(known) < 2:
             continue
@@ -73,7 +72,7 @@ def differences(results: StudyTables) -> list[Difference]:
         tests = [_compare(results, cells[best, column], cells[name, column]) for name in others]
         are_real = holm([chance for _, _, chance in tests])
         for name, (by, limits, _), is_real in zip(others, tests, are_real, strict=True):
-            found.append(Difference(column, best, name, by, limits, is_real))
+            found.append(Lead(column, best, name, by, limits, is_real))
     return found
 
 
@@ -138,27 +137,20 @@ def _compare(
     shared = [seed for seed in best_by_seed if seed in other_by_seed]
     gaps = np.array([best_by_seed[seed] - other_by_seed[seed] for seed in shared])
     chance, limits = _student(gaps)
-    return _mean(list(gaps)), limits, chance
+    return mean_of(list(gaps)), limits, chance
 
 
 def _compare_draws(
     results: StudyTables, best: str, other: str
 ) -> tuple[float, Limits | None, float]:
     """By the draws of the test set's rows, which are the same for all models."""
-    gap = _mean(list(_by_seed(results, [best]).values()))
-    gap -= _mean(list(_by_seed(results, [other]).values()))
-    draws = []
-    for run in (best, other):
-        bootstrap = (results.assessment(run) or {}).get("bootstrap", {})
-        values = bootstrap.get("draws", []) if bootstrap.get("metric") == results.score else []
-        draws.append(np.array(values, float))
-    if len(draws[0]) != len(draws[1]) or not len(draws[0]):
+    gap = mean_of(list(_by_seed(results, [best]).values()))
+    gap -= mean_of(list(_by_seed(results, [other]).values()))
+    best_draws = _merits_of_draws(results, best)
+    other_draws = _merits_of_draws(results, other)
+    if len(best_draws) != len(other_draws) or not len(best_draws):
         return gap, None, 1.0
-    gaps = draws[0] - draws[1]
-    if results.metric.lowest_is_best:
-        gaps = -gaps
-    gaps = gaps[np.isfinite(gaps)]
-    deviation = float(gaps.std()) if len(gaps) else math.nan
+    deviation = float(np.nanstd(best_draws - other_draws))
     if not deviation > 0:
         return gap, (gap, gap) if deviation == 0 else None, 1.0 if gap == 0 else 0.0
     from scipy import stats
@@ -166,6 +158,15 @@ def _compare_draws(
     chance = 2 * float(stats.norm.sf(abs(gap) / deviation))
     reach = float(stats.norm.ppf((1 + LEVEL) / 2)) * deviation
     return gap, (gap - reach, gap + reach), chance
+
+
+def _merits_of_draws(results: StudyTables, run: str) -> Floats:
+    """The merit in each draw of the test rows; empty where draws are of another metric."""
+    bootstrap = (results.assessment(run) or {}).get("bootstrap", {})
+    if bootstrap.get("metric") != results.score:
+        return np.zeros(0)
+    values = np.array(bootstrap["draws"], float)  # None becomes NaN
+    return -values if results.metric.lowest_is_best else values
 
 
 def _student(values: Floats) -> tuple[float, Limits | None]:
@@ -184,56 +185,5 @@ def _student(values: Floats) -> tuple[float, Limits | None]:
     return chance, (mean - reach, mean + reach)
 
 
-def _figure(table: pd.DataFrame, method: str, column: str) -> float:
-    figure: Any = table.loc[method, column]
-    return float(figure)
-
-
-def _mean(values: Sequence[float]) -> float:
+def mean_of(values: Sequence[float]) -> float:
     return float(np.mean(values)) if values else math.nan
-
-
-def guess_figures(results: StudyTables, metric: str) -> dict[str, float]:
-    """What a model that has learnt nothing reaches, by column."""
-    by_column: dict[str, list[float]] = {}
-    for run in results.labels:
-        dataset = results.data.of(run) if results.data else None
-        figure = dataset.baseline.get(metric) if dataset else None
-        if figure is not None and not results.outline.runs[run].is_reference:
-            by_column.setdefault(results.column_of(run), []).append(figure)
-    return {column: _mean(figures) for column, figures in by_column.items()}
-
-
-def guess_name(results: StudyTables) -> str:
-    """What such a model does: `always alive`."""
-    guesses = {dataset.guess for dataset in results.data.datasets} if results.data else set()
-    if len(guesses) == 1:
-        return f"always {guesses.pop()}"
-    return "always the mean" if results.basis == "r2" else "always the most frequent class"
-
-
-def metric_frame(results: StudyTables) -> pd.DataFrame:
-    """All metrics after the last round: a row per method and column, and one of a mere guess.
-
-    They are means over the seeds.
-    """
-    summary = results.summary()
-    if summary.empty:
-        return pd.DataFrame()
-    names = results.measured
-    columns = results.column_names
-    several = len(columns) > 1
-    rows: dict[str, Mapping[str, float]] = {}
-    tables = {name: results.table(name) for name in names}
-    for method in [*results.methods, *results.references]:
-        for column in tables[names[0]].columns:
-            if method not in tables[names[0]].index:
-                continue
-            figures = {name: _figure(tables[name], method, column) for name in names}
-            if not all(math.isnan(figure) for figure in figures.values()):
-                label = f"{method}, {column}" if several and not is_reference(method) else method
-                rows[label] = figures
-    guesses = {name: _mean(list(guess_figures(results, name).values())) for name in names}
-    if not all(math.isnan(figure) for figure in guesses.values()):
-        rows[guess_name(results)] = guesses
-    return pd.DataFrame.from_dict(rows, orient="index", columns=names)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.report.line_panels import LinePanels, draw_band
 from tacit.report.pictures import drawing, line_style
-from tacit.training.metrics import METRICS
+from tacit.report.study_tables import title_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +34,7 @@ def draw_clients(clients: pd.DataFrame, score: str) -> Figure:
         else:
             _draw_each(panel, shown, score)
     dotted = " (dotted: train)" if f"train_{score}" in clients else ""
-    drawn.label(f"local {METRICS[score].title}{dotted}")
+    drawn.label(f"local {title_of(score)}{dotted}")
     return drawn.figure
 
 

@@ -7,16 +7,10 @@ from typing import Any
 
 import pandas as pd
 
+from tacit.report.metric_frame import guess_name, metric_frame
 from tacit.report.section import Section
-from tacit.report.study_tables import StudyTables
-from tacit.report.uncertainty import (
-    Limits,
-    differences,
-    figure_limits,
-    guess_name,
-    metric_frame,
-)
-from tacit.training.metrics import METRICS
+from tacit.report.study_tables import StudyTables, about_metric, title_of
+from tacit.report.uncertainty import Limits, figure_limits, leads
 
 
 class MetricsSection(Section):
@@ -28,7 +22,7 @@ class MetricsSection(Section):
 
     def contents(self, results: StudyTables) -> dict[str, Any]:
         table = metric_frame(results)
-        titles = [METRICS[name].title for name in table.columns]
+        names = [str(name) for name in table.columns]
         limits = {name: figure_limits(results, str(name)) for name in table.columns}
         rows = []
         for label, figures in table.iterrows():
@@ -39,13 +33,13 @@ class MetricsSection(Section):
             )
         data = results.data
         return {
-            "titles": titles,
+            "titles": [title_of(name) for name in names],
             "rows": rows,
             "guess": guess_name(results),
-            "about": [METRICS[name].about for name in table.columns],
+            "about": [about_metric(name) for name in names],
             "positive": _positive(results),
             "reason": data.reason if data else "",
-            "differences": differences(results),
+            "leads": leads(results),
         }
 
 
