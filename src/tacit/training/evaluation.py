@@ -15,7 +15,7 @@ from tacit.core.rows import Rows, join, pick
 from tacit.core.vectors import Layout
 from tacit.training.batches import Samples
 from tacit.training.channels import store_channels_last
-from tacit.training.losses import Loss, hits, losses
+from tacit.training.losses import USUAL, Loss, hits
 from tacit.training.threads import map_in_threads
 
 AT_ONCE = 32_768  # samples of all rows together; more would not be faster
@@ -35,7 +35,7 @@ def evaluate(
     chunk: int = 1024,
     side_by_side: int = 1,
     *,
-    loss: Loss = losses,
+    loss: Loss = USUAL,
 ) -> tuple[Tensor, Tensor]:
     """Each sample's loss, and whether it was classified rightly or its squared error. # (n,), (n,)
 
@@ -59,7 +59,7 @@ def evaluate(
 def _evaluate_chunk(module: nn.Module, samples: Chunk, loss: Loss) -> tuple[Tensor, Tensor]:
     x, y = samples
     output = module(x)
-    return loss(output, y), hits(output, y)
+    return loss(output, y), hits(output, y, loss)
 
 
 def _evaluate_in_threads(
@@ -96,7 +96,7 @@ def evaluate_rows(
     samples: Samples,
     index: Tensor,
     *,
-    loss: Loss = losses,
+    loss: Loss = USUAL,
 ) -> tuple[Tensor, Tensor]:
     """As `evaluate`, for K models at once. # (K, n), (K, n)
 
@@ -115,7 +115,7 @@ def evaluate_rows(
         output = outputs(w, buffers, x).flatten(0, 1)
         y = y.flatten(0, 1)
         chunk_losses.append(loss(output, y).view(rows, -1))
-        chunk_hits.append(hits(output, y).view(rows, -1))
+        chunk_hits.append(hits(output, y, loss).view(rows, -1))
     return torch.cat(chunk_losses, 1), torch.cat(chunk_hits, 1)
 
 
@@ -125,7 +125,7 @@ def evaluate_in_turn(
     samples: Samples,
     indices: Sequence[Tensor] | None = None,
     *,
-    loss: Loss = losses,
+    loss: Loss = USUAL,
     side_by_side: int = 1,
 ) -> list[LossesAndHits]:
     """One model after another, each loaded into `module`.
@@ -152,7 +152,7 @@ def evaluate_together(
     samples: Samples,
     indices: Sequence[Tensor] | None = None,
     *,
-    loss: Loss = losses,
+    loss: Loss = USUAL,
 ) -> list[LossesAndHits]:
     """As `evaluate_in_turn`, all models at once."""
     w = torch.stack([row for row, _ in models])
