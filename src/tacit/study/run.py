@@ -23,6 +23,7 @@ from tacit.data.tables import Table
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.algorithms.fedavg import FedAvg
 from tacit.models.model import Model
+from tacit.training.losses import Loss, check_loss
 from tacit.training.optimisers import Optimiser
 from tacit.training.sampling import Sampling
 from tacit.training.schedules import Schedule
@@ -35,12 +36,14 @@ def setting(
     after: str | None = None,
     elsewhere: str | None = None,
     asks: bool = False,
+    label: str | None = None,
 ) -> Any:
     """A setting of a run: its default, and what it is about.
 
     `after` names the setting behind which it stands in a study; without it, that is the one before
     it in its class. `elsewhere` is the error's text if a run of another kind gets the setting. A
-    setting that `asks` may be given to a run of any kind: it asks for further runs.
+    setting that `asks` may be given to a run of any kind: it asks for further runs. `label` is what
+    labels and tables call it, where one of their figures has its name.
     """
     metadata = {
         "default": default,
@@ -48,6 +51,7 @@ def setting(
         "after": after,
         "elsewhere": elsewhere,
         "asks": asks,
+        "label": label,
     }
     return field(metadata=metadata)
 
@@ -72,6 +76,12 @@ class Run:
         "iid", "how the samples are divided among the clients; see tacit list splits"
     )
     clients: int = setting(4, "how many organisations take part")
+    loss: Loss = setting(
+        "auto",
+        "what models are trained for; see tacit list losses; your own:"
+        " {name: function, path: package.module:function}",
+        label="objective",
+    )
     optimiser: Optimiser = setting(
         "sgd", "each client's local optimiser, new in each round; see tacit list optimisers"
     )
@@ -154,7 +164,8 @@ class Run:
             raise StudyError(f"patience: expected 1 or more, got {self.patience}")
 
     def check_data(self, module: nn.Module, dataset: Dataset, sizes: Sequence[int]) -> None:
-        """Raises StudyError where the model or the clients' sample counts do not suit the run."""
+        """Raises StudyError where the data, the model or the sample counts do not suit the run."""
+        check_loss(self.loss, dataset)
         if not normalises_by_batch(module):
             return
         if not self.sampling.fixed_sizes:
@@ -164,10 +175,10 @@ class Run:
             )
         for client, samples in enumerate(sizes):
             size = self.batch_size_of(client) or samples
-            if leaves_one_over(samples, size):
+            if leaves_one_over(self.sampling.used(samples, size), size):
                 raise StudyError(
                     f"BatchNorm needs two samples in a batch, and client {client} has {samples} in"
-                    f" batches of {size}; use another batch_size"
+                    f" batches of {size}; use another batch_size{_drop_last_remedy(samples, size)}"
                 )
 
     def cautions(self) -> list[str]:
@@ -282,6 +293,13 @@ def leaves_one_over(samples: int, batch_size: int) -> bool:
     """Whether a batch would be a single sample, which torch refuses in the middle of a round."""
     size = min(batch_size, samples)
     return size == 1 or samples % size == 1
+
+
+def _drop_last_remedy(samples: int, batch_size: int) -> str:
+    """What else helps against a single sample that is left over."""
+    if not samples > batch_size > 1:
+        return ""
+    return ", or leave that sample out: sampling: {name: epochs, drop_last: true}"
 
 
 def _check_each(name: str, value: int | tuple[int, ...] | None, clients: int) -> None:

@@ -78,9 +78,7 @@ def _balanced(name: str, outcomes: Outcomes) -> tuple[float, ...]:
     return tuple(samples / (classes * count) for count in outcomes.counts)
 
 
-def _named(
-    name: str, weights: Mapping[str, float], labels: tuple[str, ...]
-) -> tuple[float, ...]:
+def _named(name: str, weights: Mapping[str, float], labels: tuple[str, ...]) -> tuple[float, ...]:
     """The weights of the labels; those that are not named weigh 1."""
     for label in weights:
         if label not in labels:

@@ -185,6 +185,14 @@ def fit_loss(loss: Loss, dataset: Dataset) -> Loss | None:
     return None if fitted.is_usual else fitted
 
 
+def check_loss(loss: Loss, dataset: Dataset) -> None:
+    """Refuses a loss that does not suit these data; it is tried on two samples."""
+    fitted = loss.fitted(Outcomes.of(dataset))
+    y = dataset.y[:2]
+    output = dataset.x.new_zeros(len(y), dataset.outputs)
+    checked(fitted)(output, y)
+
+
 def losses(output: Tensor, y: Tensor, reduction: str = "none") -> Tensor:
     """Each sample's loss, or their mean: cross-entropy for classes, squared error for numbers.
 
