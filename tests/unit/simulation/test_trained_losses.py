@@ -12,7 +12,7 @@ import pytest
 import torch
 from playground import FAST, draft_of, simulate, tiny_dataset
 from sklearn.metrics import r2_score, recall_score
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 import tacit
@@ -374,20 +374,3 @@ def test_balanced_weights_find_more_of_a_rare_class(model: Any, tmp_path: Path) 
     assert data.labels[0] == "ill"
     assert recalls[0] < 0.4
     assert recalls[1] > 0.6
-
-
-class Normed(nn.Sequential):
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__(nn.Linear(inputs, 4), nn.BatchNorm1d(4), nn.Linear(4, outputs))
-
-
-def test_batch_norm_can_leave_out_a_lone_sample(tmp_path: Path) -> None:
-    data = tiny_dataset(66)  # 22 samples each, of which 2 are tests: batches of 19 leave one
-    settings: Any = {"model": Normed, "batch_size": 19, "split": "iid", "clients": 3}
-    with pytest.raises(StudyError, match=r"sampling: \{name: epochs, drop_last: true\}"):
-        simulate(data, **settings)
-    engine = simulate(
-        data, sampling={"name": "epochs", "drop_last": True}, fine_tuning=1, **settings
-    )
-    for client in engine.records[-1]["clients"]:  # type: ignore[attr-defined]
-        assert client["steps"] == 1
