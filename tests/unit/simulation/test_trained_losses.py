@@ -21,7 +21,7 @@ from tacit.data.dataset import Dataset
 from tacit.execution.blocks import group_runs
 from tacit.execution.planner import cannot_travel
 from tacit.rounds.server_data import ServerData
-from tacit.simulation.kinds.horizontal import Simulation
+from tacit.simulation.kinds.horizontal import Simulation, shares_nothing
 from tacit.study.run import Run
 from tacit.study.study import Study
 from tacit.training.batches import Samples
@@ -374,3 +374,9 @@ def test_balanced_weights_find_more_of_a_rare_class(model: Any, tmp_path: Path) 
     assert data.labels[0] == "ill"
     assert recalls[0] < 0.4
     assert recalls[1] > 0.6
+
+
+def test_clients_with_a_loss_of_ones_own_are_not_trained_in_threads() -> None:
+    """It may draw from torch's generator, which all threads share."""
+    assert shares_nothing(simulate(tiny_dataset(), loss=TRIPLE).states[0])
+    assert not shares_nothing(simulate(tiny_dataset(), loss="own_losses:doubled").states[0])
