@@ -55,9 +55,9 @@ def _chosen(family: str | None) -> dict[str, type[Registered]]:
     bases = families()
     if family is None:
         return bases
-    for name in (f"{family}s", family):
-        if name in bases:
-            return {name: bases[name]}
+    for name, base in bases.items():
+        if family in (name, base.singular()):
+            return {name: base}
     raise StudyError(f"there is no list of {family!r}; {suggest(family, bases)}")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from tacit.data.tables import Table
 from tacit.study.kinds.reference import REFERENCE
 from tacit.study.run import Run
-from tacit.study.settings import METHODS, describe
+from tacit.study.settings import METHODS, SETTINGS, describe
 from tacit.study.source_keys import source_key
 from tacit.study.texts import short_values, text
 
@@ -43,12 +43,17 @@ def _settings_of(run: Run) -> Label:
     """The run's settings, its method under `algorithm`, whatever setting names it."""
     settings = describe(run)
     method = settings[run.method_setting]
-    settings = {key: value for key, value in settings.items() if _stays(key)}
+    settings = {_column(key): value for key, value in settings.items() if _stays(key)}
     return {**settings, "algorithm": method}
 
 
 def _stays(key: str) -> bool:
     return key == "algorithm" or key not in METHODS
+
+
+def _column(key: str) -> str:
+    """What labels call a setting: by its name, unless a figure has that name."""
+    return SETTINGS[key].metadata["label"] or key
 
 
 def _varying(runs: Sequence[Run], settings: Sequence[Label]) -> list[str]:
