@@ -37,6 +37,11 @@ class Source(Registered, family="datasets", home="tacit.data"):
     `load` reads it; `folder` is where the user keeps downloaded files.
     """
 
+    @property
+    def tested_on(self) -> str | None:
+        """Which samples it tests on, in short, where the user has said so."""
+        return None
+
     @abstractmethod
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset: ...
 
