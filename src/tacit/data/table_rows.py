@@ -16,6 +16,7 @@ from tacit.data.dataset import to_labels
 from tacit.data.encoding import Target
 from tacit.data.holdout import check_share
 from tacit.data.outcomes import read_more_outcomes
+from tacit.data.own_frames import is_frame_name
 from tacit.data.test_choice import (
     EACH,
     Mask,
@@ -95,7 +96,8 @@ def describe_test(rows: TableRows, choice: TestChoice, test: Index) -> str:
     if choice.time is not None:
         since = f"since {choice.since}" if choice.since else "that are the latest"
         return f"tested on the {count} {since} by {choice.time}"
-    return f"tested on the {count} of {choice.path}"
+    name = str(choice.path)
+    return f"tested on the {count} of {'a data frame' if is_frame_name(name) else name}"
 
 
 def training_owners(

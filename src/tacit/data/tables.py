@@ -33,6 +33,7 @@ from tacit.data.outcomes import (
     read_target,
     scale_outcomes,
 )
+from tacit.data.own_frames import TITLE, is_frame_name, recall
 from tacit.data.positive import find_positive
 from tacit.data.readers import read_table
 from tacit.data.table_notes import TableNotes
@@ -95,6 +96,11 @@ class Table(Source, name="table"):
         return TestChoice.read(self.test)
 
     @property
+    def title(self) -> str:
+        """What its notes call it: its file's name, unless it is a data frame."""
+        return _title(Path(self.path))
+
+    @property
     def tested_on(self) -> str | None:
         return self._choice.text
 
@@ -112,7 +118,7 @@ class Table(Source, name="table"):
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
         path = self._find(self.path, folder)
         table = self._read(path)
-        notes = TableNotes(path.name, on_event)
+        notes = TableNotes(_title(path), on_event)
         with _naming(path):
             rows = self._read_rows(table, notes)
         if self._choice.path is not None:
@@ -136,7 +142,7 @@ class Table(Source, name="table"):
 
     def _add_test_file(self, rows: TableRows, path: Path, notes: TableNotes) -> TableRows:
         """The rows with those of the test file behind them."""
-        test_table = read_table(path).rename(columns=str)
+        test_table = _open(path)
         not_needed = {*self.drop, self.client} - set(self.fairness) | {self.client}
         needed = [name for name in rows.table.columns if name not in not_needed]
         missing = [name for name in needed if name not in test_table.columns]
@@ -149,7 +155,7 @@ class Table(Source, name="table"):
         with _naming(path):
             test_table, gaps = drop_without_outcome(test_table, self.target)
             if gaps:
-                notes.warn(f"{path.name}: {gaps}")
+                notes.warn(f"{_title(path)}: {gaps}")
             return add_test_file(rows, test_table)
 
     def _encode(self, rows: TableRows, notes: TableNotes) -> Dataset:
@@ -246,13 +252,15 @@ class Table(Source, name="table"):
 
     def _read(self, path: Path) -> pd.DataFrame:
         """The file, if the settings fit its columns."""
-        table: pd.DataFrame = read_table(path).rename(columns=str)
+        table = _open(path)
         self._check_content(table)
         self._check_columns(list(table.columns))
         return table
 
     def _find(self, name: str, folder: Path | None) -> Path:
         """The path as written or, where no file is there, in the data folder."""
+        if is_frame_name(name):
+            return Path(name)
         path = expanded(name).absolute()
         if folder is not None and not os.path.exists(path) and (folder / name).exists():
             return folder / name
@@ -308,6 +316,21 @@ class Table(Source, name="table"):
                 raise DataError(
                     f"{self.path}: {name} is not a feature, so leave it out of dates and categories"
                 )
+
+
+def _open(path: Path) -> pd.DataFrame:
+    """The table in this file, or the data frame of this name."""
+    frame = recall(path.name) if is_frame_name(path.name) else read_table(path)
+    table: pd.DataFrame = frame.rename(columns=str)
+    if table.columns.has_duplicates:
+        name = table.columns[table.columns.duplicated()][0]
+        raise DataError(f"{path} has two columns that are called {name}; rename one of them")
+    return table
+
+
+def _title(path: Path) -> str:
+    """The table's name in notes."""
+    return TITLE if is_frame_name(path.name) else path.name
 
 
 @contextmanager

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tacit.core.registry import Registered
-from tacit.data.datasets import Source
+from tacit.data.datasets import ArraysSource, Source
+from tacit.data.own_frames import is_frame_name
 from tacit.data.tables import Table
 from tacit.study.run import Run
 from tacit.study.run_names import TEST, label_runs
@@ -154,6 +155,10 @@ def listed(items: Sequence[str], plural: str, *, last: str = "and") -> str:
 def _data_name(source: Source) -> str:
     """A file or function of the user is called by its name."""
     path = getattr(source, "path", None)
+    if isinstance(path, str) and is_frame_name(path):
+        return "a data frame"
+    if isinstance(source, ArraysSource):
+        return "arrays"
     return Path(path).name if isinstance(path, str) else source.name
 
 

@@ -21,8 +21,9 @@ from tacit.core.fields import check_names
 from tacit.core.own_code import own_code
 from tacit.models.model import Model
 from tacit.models.own import is_own, remember
-from tacit.study.file import parse_override, read_settings
+from tacit.study.file import DATA_SETTINGS, parse_override, read_settings
 from tacit.study.overrides import override
+from tacit.study.own_data import name_data
 from tacit.study.question import ask, varied_and_same
 from tacit.study.run import Run as Run
 from tacit.study.settings import SETTINGS as SETTINGS
@@ -45,6 +46,9 @@ class Study:
         self.name = name
         if "model" in settings:
             settings["model"] = _name_models(settings["model"])
+        for key in DATA_SETTINGS:
+            if key in settings:
+                settings[key] = name_data(settings[key])
         try:
             self.settings = _complete(settings)
             with own_code():
