@@ -35,7 +35,7 @@ from tacit.data.outcomes import (
 )
 from tacit.data.own_frames import TITLE, is_frame_name, recall
 from tacit.data.positive import find_positive
-from tacit.data.readers import read_table
+from tacit.data.readers import read_table, repeated_names
 from tacit.data.table_notes import TableNotes
 from tacit.data.table_rows import (
     TableRows,
@@ -45,6 +45,7 @@ from tacit.data.table_rows import (
     name_single_class,
     training_owners,
 )
+from tacit.data.table_warnings import find_warnings
 from tacit.data.test_choice import EACH, TestChoice, as_setting
 
 
@@ -119,6 +120,11 @@ class Table(Source, name="table"):
         path = self._find(self.path, folder)
         table = self._read(path)
         notes = TableNotes(_title(path), on_event)
+        if not is_frame_name(self.path):
+            for name in repeated_names(path):
+                notes.warn(
+                    f"two columns are called {name}; the second is read as {name}.1, so rename one"
+                )
         with _naming(path):
             rows = self._read_rows(table, notes)
         if self._choice.path is not None:
@@ -168,7 +174,10 @@ class Table(Source, name="table"):
             positive = find_positive(self.target, self.positive, target.labels)
         owner, owners = training_owners(rows, train, self._choice.client)
         features = rows.table.drop(columns=list(self._not_features()))
-        encoding = self._fit(features.iloc[train], target, owners, notes)
+        encoding = self._fit(features.iloc[train], target, owners)
+        for warning in find_warnings(rows, features, encoding, train, test):
+            notes.warn(warning)
+        encoding = replace(encoding, notes=tuple(notes.texts))
         dataset = _assemble(notes.name, features, y, (train, test), encoding, owner)
         return replace(
             dataset,
@@ -215,7 +224,6 @@ class Table(Source, name="table"):
         features: pd.DataFrame,
         target: Target,
         owners: tuple[str, ...],
-        notes: TableNotes,
     ) -> Encoding:
         """The encoding, from the features of the training rows."""
         names = list(features.columns)
@@ -226,7 +234,6 @@ class Table(Source, name="table"):
             target=target,
             client=self.client,
             clients=owners,
-            notes=tuple(notes.texts),
         )
 
     def _group(self, table: pd.DataFrame, train: Index, test: Index) -> tuple[Grouping, ...]:
