@@ -56,11 +56,13 @@ def _repeated_rows(
         return
     with_outcome = hashes * np.uint64(1_000_003) + hash_column(pd.Series(rows.outcomes))
     same_outcome = int(np.isin(with_outcome[test], with_outcome[train]).sum())
-    outcomes = "all" if same_outcome == count else str(same_outcome)
+    outcomes = f"with the same {rows.target.name}"
+    if same_outcome < count:
+        outcomes = f"{same_outcome} of them {outcomes}"
     verb = "also occurs" if count == 1 else "also occur"
     yield (
-        f"{count} of {len(test)} test rows {verb} among the training rows ({outcomes} of them with"
-        f" the same {rows.target.name}), so results may look better than they are"
+        f"{count} of {len(test)} test rows {verb} among the training rows ({outcomes}), so results"
+        " may look better than they are"
     )
 
 

@@ -88,6 +88,11 @@ class Table(Source, name="table"):
                 f"test: {choice.client!r} is a client, and no column says whose a row is; add"
                 " client: column"
             )
+        if choice.group is not None and choice.group == self.client:
+            raise StudyError(
+                f"test: {choice.group} says whose a row is; to test on clients that do not train,"
+                " write {client: each}, or name one"
+            )
         if isinstance(self.test, Mapping):  # YAML reads dates and numbers
             texts = {str(key): as_setting(value) for key, value in self.test.items()}
             object.__setattr__(self, "test", texts)
@@ -127,9 +132,12 @@ class Table(Source, name="table"):
                 )
         with _naming(path):
             rows = self._read_rows(table, notes)
+        sources = str(path)
         if self._choice.path is not None:
-            rows = self._add_test_file(rows, self._find(self._choice.path, folder), notes)
-        with _naming(path):
+            test_path = self._find(self._choice.path, folder)
+            rows = self._add_test_file(rows, test_path, notes)
+            sources = f"{path} with {_title(test_path)}"
+        with _naming(sources):
             return self._encode(rows, notes)
 
     def _read_rows(self, table: pd.DataFrame, notes: TableNotes) -> TableRows:
@@ -148,7 +156,14 @@ class Table(Source, name="table"):
 
     def _add_test_file(self, rows: TableRows, path: Path, notes: TableNotes) -> TableRows:
         """The rows with those of the test file behind them."""
+        if not path.suffix and not path.exists() and not is_frame_name(path.name):
+            raise DataError(
+                f"test: there is no file {path}; to choose rows of the table, write"
+                " {client: Turku}, {group: patient} or {time: admitted}"
+            )
         test_table = _open(path)
+        if not len(test_table):
+            raise DataError(f"{path} holds no rows to test on")
         not_needed = {*self.drop, self.client} - set(self.fairness) | {self.client}
         needed = [name for name in rows.table.columns if name not in not_needed]
         missing = [name for name in needed if name not in test_table.columns]
@@ -341,7 +356,7 @@ def _title(path: Path) -> str:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def _naming(path: Path | str) -> Iterator[None]:
     """Adds the file's name to errors about a column."""
     try:
         yield

@@ -52,8 +52,8 @@ def test_rows_that_are_both_tested_and_trained_on_are_counted(tmp_path: Path) ->
     frame.head(20).to_csv(tmp_path / "later.csv", index=False)
     path = str(tmp_path / "later.csv")
     assert warnings(tmp_path, frame, test=path) == [
-        "20 of 20 test rows also occur among the training rows (all of them with the same died),"
-        " so results may look better than they are"
+        "20 of 20 test rows also occur among the training rows (with the same died), so"
+        " results may look better than they are"
     ]
     later = people(120).tail(30)
     both = pd.concat([later, frame.head(3).assign(died=["yes", "no", "no"])])

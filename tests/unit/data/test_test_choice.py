@@ -231,6 +231,19 @@ def test_a_client_of_one_class_is_tested_on_with_a_warning(tmp_path: Path) -> No
     assert "all rows of hospital Turku are 'well', so results on them mean little" in warnings[0]
 
 
+def test_groups_that_are_the_clients_are_left_out_as_clients() -> None:
+    with pytest.raises(StudyError, match=r"hospital says whose a row is; .*write {client: each}"):
+        Source.build(
+            {
+                "name": "table",
+                "path": "t.csv",
+                "target": "outcome",
+                "client": "hospital",
+                "test": {"group": "hospital"},
+            }
+        )
+
+
 @pytest.mark.parametrize(
     ("test", "message"),
     [
@@ -253,6 +266,7 @@ def test_a_choice_that_makes_no_sense_is_refused_at_once(test: Any, message: str
     ("settings", "message"),
     [
         ({"test": "nowhere.csv"}, "nowhere.csv does not exist"),
+        ({"test": "Turku"}, "there is no file .*Turku; to choose rows of the table"),
         ({"test": {"group": "pateint"}}, "did you mean patient"),
         ({"test": {"time": "sex"}}, "time needs a column of dates or numbers; sex holds '[fm]'"),
         ({"test": {"time": "day", "from": 1000}}, "no row to test on; day goes from 0 to 199"),
@@ -294,7 +308,8 @@ def test_test_rows_that_cannot_be_are_refused_in_one_line(
         ({"outcome": "dead"}, "later.csv: no training row has the outcome 'dead'"),
         ({"outcome": None}, "later.csv: no row has a outcome"),
         ({"outcome": "ill"}, "all 20 test rows are 'ill'"),
-        ({"age": "old"}, "column age: expected a number, got 'old'"),
+        ({"age": "old"}, "t.csv with later.csv: column age: expected a number, got 'old'"),
+        ({"rows": 0}, "later.csv holds no rows to test on"),
     ],
 )
 def test_a_test_file_that_does_not_fit_is_refused_in_one_line(
@@ -302,7 +317,12 @@ def test_a_test_file_that_does_not_fit_is_refused_in_one_line(
 ) -> None:
     later = patients(20)
     for column, value in change.items():
-        later = later.drop(columns=value) if column == "drop" else later.assign(**{column: value})
+        if column == "drop":
+            later = later.drop(columns=value)
+        elif column == "rows":
+            later = later.head(value)
+        else:
+            later = later.assign(**{column: value})
     later.to_csv(tmp_path / "later.csv", index=False)
     with pytest.raises(DataError, match=message):
         load(tmp_path, patients(), test=str(tmp_path / "later.csv"))
