@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tacit.core.arrays import Index
 from tacit.data.encoding import Encoding
 from tacit.data.features import Category, Number, as_numbers, as_text, hash_column
+from tacit.data.table_notes import TableNotes
 from tacit.data.table_rows import TableRows
 
 ID_WORDS = frozenset({"id", "ids", "pid", "nr", "no", "num", "code", "key", "mrn", "index", "row"})
@@ -29,23 +30,21 @@ DENSE = 10  # numbers of an id lie in a span of at most so many times their coun
 FEW_LEVELS = 20  # a feature with more of them is no code of the outcome
 UNEXPLAINED = 0.01  # of the rows that the largest class does not have
 LEAST_CORRELATION = 0.99999
+BY_CHANCE = 0.01  # of the test rows; if no more are repeated, a note is enough
 SHOWN = 5  # columns or spellings in one line
 
 
-def find_warnings(
-    rows: TableRows, features: pd.DataFrame, encoding: Encoding, train: Index, test: Index
-) -> Iterator[str]:
-    """Every warning that this table deserves."""
-    yield from _repeated_rows(rows, features, train, test)
+def find_warnings(rows: TableRows, features: pd.DataFrame, encoding: Encoding) -> Iterator[str]:
+    """Every warning that the columns of this table deserve."""
     yield from _identifiers(features, encoding)
     yield from _spellings(rows, features, encoding)
     yield from _giveaways(rows, features, encoding)
 
 
-def _repeated_rows(
-    rows: TableRows, features: pd.DataFrame, train: Index, test: Index
-) -> Iterator[str]:
-    """Test rows with the same features as a training row."""
+def note_repeats(
+    rows: TableRows, features: pd.DataFrame, train: Index, test: Index, notes: TableNotes
+) -> None:
+    """Counts the test rows with the same features as a training row, and warns of many."""
     hashes = np.zeros(len(features), np.uint64)
     for position in range(features.shape[1]):
         column = hash_column(features.iloc[:, position])
@@ -60,10 +59,14 @@ def _repeated_rows(
     if same_outcome < count:
         outcomes = f"{same_outcome} of them {outcomes}"
     verb = "also occurs" if count == 1 else "also occur"
-    yield (
+    text = (
         f"{count} of {len(test)} test rows {verb} among the training rows ({outcomes}), so results"
         " may look better than they are"
     )
+    if count > BY_CHANCE * len(test):
+        notes.warn(text)
+    else:
+        notes.add(text)
 
 
 def _identifiers(features: pd.DataFrame, encoding: Encoding) -> Iterator[str]:

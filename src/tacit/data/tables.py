@@ -45,7 +45,7 @@ from tacit.data.table_rows import (
     name_single_class,
     training_owners,
 )
-from tacit.data.table_warnings import find_warnings
+from tacit.data.table_warnings import find_warnings, note_repeats
 from tacit.data.test_choice import EACH, TestChoice, as_setting
 
 
@@ -190,7 +190,8 @@ class Table(Source, name="table"):
         owner, owners = training_owners(rows, train, self._choice.client)
         features = rows.table.drop(columns=list(self._not_features()))
         encoding = self._fit(features.iloc[train], target, owners)
-        for warning in find_warnings(rows, features, encoding, train, test):
+        note_repeats(rows, features, train, test, notes)
+        for warning in find_warnings(rows, features, encoding):
             notes.warn(warning)
         encoding = replace(encoding, notes=tuple(notes.texts))
         dataset = _assemble(notes.name, features, y, (train, test), encoding, owner)

@@ -64,6 +64,19 @@ def test_rows_that_are_both_tested_and_trained_on_are_counted(tmp_path: Path) ->
     assert f"({same} of them" in text
 
 
+def test_a_few_repeated_rows_of_many_are_noted_without_a_warning(tmp_path: Path) -> None:
+    others = people(200).assign(age=lambda rows: rows["age"] + 0.001)
+    later = pd.concat([others, people(100).head(2)])
+    later.to_csv(tmp_path / "later.csv", index=False)
+    people(100).to_csv(tmp_path / "t.csv", index=False)
+    events: list[Event] = []
+    spec = {"name": "table", "path": str(tmp_path / "t.csv"), "target": "died"}
+    data = Source.build(spec | {"test": str(tmp_path / "later.csv")}).load(None, events.append)
+    assert data.encoding is not None
+    assert data.encoding.notes[-1].startswith("2 of 202 test rows also occur")
+    assert not events
+
+
 def test_one_repeated_row_is_one(tmp_path: Path) -> None:
     frame = people(100)
     pd.concat([people(120).tail(20), frame.head(1)]).to_csv(tmp_path / "later.csv", index=False)
