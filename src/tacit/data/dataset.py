@@ -50,6 +50,7 @@ class Dataset:
     encoding: Encoding | None = field(default=None, repr=False)  # how a table became x
     # the table's rows, training rows first
     frame: pd.DataFrame | None = field(default=None, repr=False, compare=False)
+    left_out: str | None = None  # the owner whose rows are the test set, and who does not train
     positive: int | None = None  # the class that counts as positive, where two were told apart
     groupings: tuple[Grouping, ...] = field(default=(), repr=False, compare=False)
 

@@ -125,10 +125,12 @@ def reference_text(results: StudyTables) -> str:
     for name in references:
         if name not in means.index:
             continue
-        for mean, deviation in zip(means.loc[name], deviations.loc[name], strict=True):
-            if math.isnan(mean):
-                continue
+        row = zip(means.columns, means.loc[name], deviations.loc[name], strict=True)
+        known = [cell for cell in row if not math.isnan(cell[1])]
+        for column, mean, deviation in known:
             text = write_number(mean)
+            if len(known) > 1:
+                text = f"{column} {text}"
             if not math.isnan(deviation):
                 text += f" ± {write_number(deviation)}"
             if len(references) > 1:

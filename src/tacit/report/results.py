@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from numpy.typing import NDArray
 from torch import nn
 
 from tacit.report.figures import draw_figure, write_figures
@@ -30,11 +31,12 @@ class Results(StudyTables):
         return load_model(self, run, client, data)
 
     def predict(
-        self, run: str, frame: pd.DataFrame, *, client: int | str | None = None
+        self, run: str, frame: pd.DataFrame | NDArray[Any], *, client: int | str | None = None
     ) -> pd.Series[Any]:
         """What this run's model says of new rows: labels as in the table, or numbers in its units.
 
-        The rows are encoded as the training rows were. The table itself is not needed.
+        The rows are encoded as the training rows were. The table itself is not needed. An array
+        has the training array's columns.
         """
         return predict(self, run, frame, client)
 

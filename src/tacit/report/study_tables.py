@@ -242,9 +242,9 @@ class StudyTables:
     def table(self, metric: str | None = None, statistic: str = "mean") -> pd.DataFrame:
         """The last round's metric: a row per method, a column per split, means over the seeds.
 
-        Columns are attacks, if these are what varies. The metric is the one that decides, unless
-        given. `statistic` may be `std` and so on. A cell is empty where a run diverged,
-        whatever the other seeds did.
+        Columns are attacks or what is tested on, if these are what varies. The metric is the one
+        that decides, unless given. `statistic` may be `std` and so on. A cell is empty where a run
+        diverged, whatever the other seeds did.
         """
         metric = metric or self.score
         if statistic not in STATISTICS:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tacit.core.errors import StudyError, suggest
@@ -34,7 +36,7 @@ def load_model(
 
 
 def predict(
-    tables: StudyTables, run: str, frame: pd.DataFrame, client: int | str | None
+    tables: StudyTables, run: str, frame: pd.DataFrame | NDArray[Any], client: int | str | None
 ) -> pd.Series[Any]:
     """What a run's model says of new rows, which are encoded as the training rows were."""
     module = load_model(tables, run, client, None)
@@ -43,6 +45,8 @@ def predict(
         raise StudyError(
             f"{run} has no encoding, since its data are not a table; use results.model({run!r})"
         )
+    if not isinstance(frame, pd.DataFrame):  # an array, as the study may have been given
+        frame = _as_frame(frame, [column.name for column in encoding.columns])
     predictions: Any = []
     if len(frame):
         with torch.no_grad():
@@ -61,6 +65,18 @@ def _decodable(output: Tensor, target: Target, loss: Loss) -> Tensor:
         return output
     outcomes = Outcomes(centre=target.centre, spread=target.spread)
     return loss.fitted(outcomes).predicted(output)[:, None]
+
+
+def _as_frame(samples: Any, names: list[str]) -> pd.DataFrame:
+    """An array of samples as a data frame with these columns."""
+    try:
+        return pd.DataFrame(np.asarray(samples), columns=names)
+    except ValueError:
+        shape = tuple(getattr(samples, "shape", ()))
+        raise StudyError(
+            f"expected a data frame, or an array with the {len(names)} columns"
+            f" {', '.join(names[:10])}; got the shape {shape}"
+        ) from None
 
 
 def _client_number(tables: StudyTables, run: str, client: int | str | None) -> int | None:

@@ -21,8 +21,9 @@ from tacit.core.fields import check_names
 from tacit.core.own_code import own_code
 from tacit.core.registry import Registered
 from tacit.models.own import is_own, remember
-from tacit.study.file import parse_override, read_settings
+from tacit.study.file import DATA_SETTINGS, parse_override, read_settings
 from tacit.study.overrides import override
+from tacit.study.own_data import name_data
 from tacit.study.question import ask, varied_and_same
 from tacit.study.run import Run as Run
 from tacit.study.settings import SETTING_FAMILIES, TYPES, expand_runs
@@ -46,6 +47,9 @@ class Study:
         for key, family in SETTING_FAMILIES.items():
             if key in settings and family.takes_objects:
                 settings[key] = _name_objects(settings[key], family)
+        for key in DATA_SETTINGS:
+            if key in settings:
+                settings[key] = name_data(settings[key])
         try:
             self.settings = _complete(settings)
             with own_code():

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from tacit.core.errors import DataError, StudyError, TacitError
-from tacit.core.events import OnEvent
+from tacit.core.events import Event, OnEvent, Warned
 from tacit.core.own_code import own_code
 from tacit.data.dataset import Dataset
 from tacit.data.datasets import FunctionSource, Source, data_folder
@@ -23,7 +23,13 @@ from tacit.study.run_names import label_runs
 from tacit.study.source_keys import source_key
 from tacit.study.study import Study
 
-SUSPECTS = ("dataset", "split", "clients", "model")  # settings for which data may refuse a run
+SUSPECTS = (
+    "dataset",
+    "test",
+    "split",
+    "clients",
+    "model",
+)  # settings for which data may refuse a run
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ class _Loading:
 
     def __init__(self, folder: str | None, on_event: OnEvent) -> None:
         self.folder = folder
-        self.on_event = on_event
+        self.on_event = _once(on_event)
         self.datasets: dict[str, Dataset] = {}
         self.partitions: dict[str, Partition] = {}
         self.divisions: dict[str, Division] = {}
@@ -104,6 +110,20 @@ class _Loading:
             self.datasets[key] = source.load(data_folder(self.folder), self.on_event)
 
 
+def _once(on_event: OnEvent) -> OnEvent:
+    """Tells each warning once: several data sets of one table have the same to say."""
+    told: set[str] = set()
+
+    def tell_once(event: Event) -> None:
+        if isinstance(event, Warned):
+            if event.text in told:
+                return
+            told.add(event.text)
+        on_event(event)
+
+    return tell_once
+
+
 def try_out(
     run: Run, dataset: Dataset, partition: Partition | None = None
 ) -> tuple[Partition, nn.Module]:
@@ -127,6 +147,8 @@ def divide_for(run: Run, dataset: Dataset) -> Partition:
         options["owner"] = dataset.owner.numpy()
         options["owners"] = dataset.owners
         options["column"] = dataset.client
+        if dataset.left_out is not None:
+            options["column"] = f"{dataset.client}, without {dataset.left_out},"
     return divide(dataset.groups.numpy(), run.split, run.clients, run.seed, **options)
 
 
