@@ -9,8 +9,7 @@ leave_current_folder()  # before anything else is imported
 # ruff: noqa: E402
 import importlib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
@@ -86,17 +85,14 @@ def run(
     as it does after Ctrl-C. Any other exception ends the study too. Either way it can be resumed.
     """
     from tacit.execution.placement import Placement
-    from tacit.execution.runner import new_folder, run_study
+    from tacit.execution.runner import run_study
     from tacit.study.study import Study
 
     target = _target(folder)
     study = Study.of(study)
     placement = Placement.of(options)
-    if target is None:
-        target = new_folder(study.name)
     listener = _listener(on_event)
-    with _resumable(target):
-        run_study(study, target, placement, data=options["data"], on_event=listener)
+    target = run_study(study, target, placement, data=options["data"], on_event=listener)
     return _conclude(target, listener)
 
 
@@ -117,8 +113,7 @@ def resume(
     target = Path(folder).expanduser()
     placement = Placement.of(options)
     listener = _listener(on_event)
-    with _resumable(target):
-        resume_study(target, placement, data=options["data"], on_event=listener)
+    resume_study(target, placement, data=options["data"], on_event=listener)
     return _conclude(target, listener)
 
 
@@ -261,31 +256,19 @@ def _warn(event: Event) -> None:
         warnings.warn(event.text, stacklevel=outside())
 
 
-@contextmanager
-def _resumable(folder: Path) -> Iterator[None]:
-    """Adds to an exception that stops the study how to continue it."""
-    from tacit.core.errors import TacitError
-
-    try:
-        yield
-    except BaseException as error:
-        stopped = not isinstance(error, TacitError)  # by the user, or by a listener
-        if stopped and (folder / "study.yaml").exists():
-            error.add_note(f"continue with: tacit.resume({str(folder)!r})")
-        raise
-
-
 def _conclude(folder: Path, on_event: OnEvent) -> Results:
     """Writes the tables and the report."""
     from tacit.core.events import ReportWritten, TableWritten
+    from tacit.records.folder import resumable
     from tacit.report.page import write_page
     from tacit.report.results import Results
 
-    results = Results(folder)
-    for name, path in results.write_tables().items():
-        on_event(TableWritten(name, str(path)))
-    report = write_page(results)
-    on_event(ReportWritten(str(report)))
+    with resumable(folder):
+        results = Results(folder)
+        for name, path in results.write_tables().items():
+            on_event(TableWritten(name, str(path)))
+        report = write_page(results)
+        on_event(ReportWritten(str(report)))
     return results
 
 
