@@ -30,7 +30,7 @@ from tacit.cli.run import run_command
 from tacit.cli.splits import splits_command
 from tacit.cli.usage import Complaint, explain
 from tacit.cli.watch import watch_command
-from tacit.core.errors import TacitError
+from tacit.core.errors import TacitError, system_error_text
 
 app = typer.Typer(
     name="tacit",
@@ -99,8 +99,7 @@ def _run() -> int:
     except BrokenPipeError:
         return _reader_gone()
     except OSError as error:  # no permission, no space left
-        file = f": {error.filename}" if error.filename else ""
-        return _refuse(f"{error.strerror or error}{file}")
+        return _refuse(system_error_text(error))
 
 
 def _refuse(text: str) -> int:

@@ -80,6 +80,16 @@ def shown(value: Any, most: int = 80) -> str:
     return text
 
 
+def system_error_text(error: OSError) -> str:
+    """What the system says, and of which file.
+
+    >>> system_error_text(OSError(28, "No space left on device", "runs/a/history.jsonl"))
+    'No space left on device: runs/a/history.jsonl'
+    """
+    file = f": {error.filename}" if error.filename else ""
+    return f"{error.strerror or error}{file}"
+
+
 def system_reason(error: OSError) -> str:
     """What the system says of a connection, without the addresses that Python adds.
 
