@@ -4,6 +4,7 @@ Exit codes:
 0    done
 1    a bug in tacit
 2    something that the user can fix
+3    all runs of the study diverged
 130  stopped by Ctrl-C
 141  the reader of the output has gone
 143  stopped by SIGTERM

@@ -52,6 +52,7 @@ Cluster = Annotated[
 Exact = Annotated[
     bool, typer.Option("--exact", help="On a GPU, compute in full float32 instead of TF32.")
 ]
+ALL_DIVERGED = 3  # the exit code
 FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk, or the user's share of it
 PlanOnly = Annotated[bool, typer.Option("--plan", help="Show what would be done, and do nothing.")]
 
@@ -92,6 +93,7 @@ def run_command(
         with screen:
             results = _play(study, out, options, screen.on_event)
         _conclude(results, as_json=as_json, quiet=quiet)
+    _check_divergence(results)
 
 
 def _study(resume: Path | None, arguments: list[str], *, quiet: bool) -> Study | Path:
@@ -178,3 +180,14 @@ def _conclude(results: Results, *, as_json: bool, quiet: bool) -> None:
         print_results_json(results)
     elif not quiet:
         print_results(results)
+
+
+def _check_divergence(results: Results) -> None:
+    """Ends with an exit code of its own if no run came to an end, so that scripts notice."""
+    statuses = results.summary()["status"]
+    if not (statuses == "diverged").all():
+        return
+    runs = "the run" if len(statuses) == 1 else f"all {len(statuses):,} runs"
+    text = f"{runs} diverged: numbers grew without bound; try a smaller learning rate"
+    print(f"error: {text}, as in optimiser.lr=0.001", file=sys.stderr)
+    raise typer.Exit(ALL_DIVERGED)
