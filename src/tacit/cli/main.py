@@ -96,7 +96,7 @@ def _run() -> int:
     except Complaint as error:
         return _refuse(explain(error))
     except TacitError as error:
-        return _refuse(str(error))
+        return _refuse_each(error) if len(error.details) > 1 else _refuse(str(error))
     except BrokenPipeError:
         return _reader_gone()
     except OSError as error:  # no permission, no space left
@@ -107,6 +107,14 @@ def _refuse(text: str) -> int:
     line = " ".join(text.split())
     print(f"error: {line}", file=sys.stderr)
     return 2
+
+
+def _refuse_each(error: TacitError) -> int:
+    """What an error says first, and in a line of its own each complaint that it sums up."""
+    code = _refuse(f"{error.head}:")
+    for detail in error.details:
+        print(f"  {detail}", file=sys.stderr)
+    return code
 
 
 def _reader_gone() -> int:

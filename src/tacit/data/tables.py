@@ -127,6 +127,16 @@ class Table(Source, name="table"):
             return (self.target, *self.drop)
         return (self.target, *self.drop, self.client)
 
+    def _named_columns(self) -> list[tuple[str, str]]:
+        """Each column that a setting names, and that setting."""
+        named = [("target", self.target)]
+        named += [("drop", name) for name in self.drop]
+        if self.client is not None:
+            named.append(("client", self.client))
+        named += [("dates", name) for name in self.dates]
+        named += [("categories", name) for name in self.categories]
+        return named
+
     def _check_content(self, table: pd.DataFrame) -> None:
         """Refuses a file that was not read as its writer meant it."""
         columns = list(table.columns)
@@ -141,26 +151,31 @@ class Table(Source, name="table"):
         if index in columns and index not in self.drop:
             raise DataError(
                 f"{self.path} has a column without a name, as pandas writes its index;"
-                f" add drop: ['{index}']"
+                f" add drop: ['{index}']",
+                parameters={"drop": index},
             )
 
     def _check_columns(self, columns: list[str]) -> None:
         """Refuses settings that name columns that do not exist or contradict each other."""
         not_features = self._not_features()
-        for name in (*not_features, *self.dates, *self.categories):
+        for setting, name in self._named_columns():
             if name not in columns:
-                raise DataError(f"{self.path} has no column {name!r}; {suggest(name, columns)}")
+                text = f"{self.path} has no column {name!r}; {suggest(name, columns)}"
+                raise DataError(text, parameters=(setting,))
         if self.target in (*self.drop, self.client):
             raise DataError(
                 f"{self.path}: {self.target} is the target,"
-                " so it can be neither dropped nor the client"
+                " so it can be neither dropped nor the client",
+                parameters=("target", "drop", "client"),
             )
         if set(columns) <= set(not_features):
-            raise DataError(f"{self.path}: no column is left to learn from")
+            raise DataError(f"{self.path}: no column is left to learn from", parameters=("drop",))
         for name in (*self.dates, *self.categories):
             if name in not_features:
                 raise DataError(
-                    f"{self.path}: {name} is not a feature, so leave it out of dates and categories"
+                    f"{self.path}: {name} is not a feature,"
+                    " so leave it out of dates and categories",
+                    parameters=("dates", "categories"),
                 )
 
 
@@ -170,7 +185,9 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        raise DataError(f"{path}: {error}", parameters=error.parameters) from None
+        head = f"{path}: {error.head}" if error.head else str(path)
+        parameters = error.values or error.parameters
+        raise DataError(head, parameters=parameters, details=error.details) from None
 
 
 def _drop_without_outcome(table: pd.DataFrame, target: str) -> tuple[pd.DataFrame, list[str]]:
