@@ -81,7 +81,8 @@ def run(
     - `exact`: on a GPU, do not round products to TF32.
 
     `on_event` is a function, or several, to be called with every event, in place of the display in
-    a notebook; events are in `tacit.core.events`. If it raises KeyboardInterrupt, the study stops
+    a notebook and of the lines that a script gets on stderr after two seconds and then about every
+    ten; `on_event=[]` shows nothing. Events are in `tacit.core.events`. If it raises KeyboardInterrupt, the study stops
     as it does after Ctrl-C. Any other exception ends the study too. Either way it can be resumed.
     """
     from tacit.execution.placement import Placement
@@ -238,13 +239,16 @@ def _target(folder: str | Path | None) -> Path | None:
 
 
 def _listener(on_event: Listeners | None) -> OnEvent:
-    """The user's listeners; without any, a display in a notebook, and only warnings elsewhere."""
+    """The user's listeners; without any, a display in a notebook, and lines on stderr elsewhere."""
     from tacit.core.events import tell
     from tacit.report.notebook import Notebook, in_notebook
+    from tacit.report.progress_lines import ProgressLines
 
     if on_event is not None:
         return tell(on_event)
-    return Notebook().on_event if in_notebook() else _warn
+    if in_notebook():
+        return Notebook().on_event
+    return tell([_warn, ProgressLines().on_event])
 
 
 def _warn(event: Event) -> None:
