@@ -82,8 +82,9 @@ def run(
 
     `on_event` is a function, or several, to be called with every event, in place of the display in
     a notebook and of the lines that a script gets on stderr after two seconds and then about every
-    ten; `on_event=[]` shows nothing. Events are in `tacit.core.events`. If it raises KeyboardInterrupt, the study stops
-    as it does after Ctrl-C. Any other exception ends the study too. Either way it can be resumed.
+    ten; `on_event=[]` shows nothing. Events are in `tacit.core.events`. If it raises
+    KeyboardInterrupt, the study stops as it does after Ctrl-C. Any other exception ends the study
+    too. Either way it can be resumed.
     """
     from tacit.execution.placement import Placement
     from tacit.execution.runner import run_study

@@ -124,7 +124,9 @@ def _stoppable(screen: Silence, arguments: list[str], resume: Path | None) -> It
             raise
         remedy = "make room" if error.errno in FULL else "fix that"
         command = _continuation(str(folder), arguments)
-        text = f"{system_error_text(error)}; nothing is lost: {remedy}, and continue with: {command}"
+        text = (
+            f"{system_error_text(error)}; nothing is lost: {remedy}, and continue with: {command}"
+        )
         raise TacitError(text) from error
 
 

@@ -69,7 +69,7 @@ class Failed:
             return cls(type(error), str(error), error.parameters)
         if isinstance(error, OSError) and error.errno is not None:
             file = None if error.filename is None else str(error.filename)
-            return cls(None, str(error), system=(error.errno, error.strerror, file))
+            return cls(None, str(error), system=(error.errno, error.strerror or "", file))
         trace = "".join(traceback.format_exception(error))
         return cls(None, f"in a worker:\n{trace}")
 

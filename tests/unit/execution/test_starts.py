@@ -108,7 +108,7 @@ def test_a_study_that_is_stopped_at_its_start_can_be_resumed(
 def test_of_two_studies_with_one_folder_the_second_is_refused(tmp_path: Path) -> None:
     def start_another(event: Event) -> None:
         if isinstance(event, StudyStarted):
-            with pytest.raises(StudyError, match="not empty|being run by another process"):
+            with pytest.raises(StudyError, match=r"not empty|being run by another process"):
                 tacit.run(FAST, tmp_path / "a")
 
     results = tacit.run(FAST, tmp_path / "a", on_event=start_another)
