@@ -28,7 +28,7 @@ class ClassText:
     node: ast.ClassDef
 
     def keyword(self, name: str) -> str | None:
-        """A text among the keywords of the class, as in `class FedAvg(Algorithm, name="fedavg")`."""
+        """A text among the keywords of the class, as in `class Mean(Combiner, name="mean")`."""
         for keyword in self.node.keywords:
             if keyword.arg == name and isinstance(keyword.value, ast.Constant):
                 return str(keyword.value.value)
