@@ -45,6 +45,7 @@ class Tally:
         self.metric = "accuracy"  # that decides
         self.lowest_is_best = False
         self.grid: Mapping[str, tuple[str, str]] = {}
+        self.cells: dict[tuple[str, str], list[str]] = {}  # row and column -> runs
         self.scores: dict[str, float | None] = {}
         self.ended: dict[str, str] = {}  # run -> status
 
@@ -106,7 +107,7 @@ class Tally:
 
     def cell(self, row: str, column: str) -> TallyCell:
         """What the comparison holds in this row and column."""
-        runs = [run for run, position in self.grid.items() if position == (row, column)]
+        runs = self.cells.get((row, column), [])
         state = self._state(runs)
         scores = [self.scores.get(run) for run in runs]
         numbers = [score for score in scores if score is not None]
@@ -131,6 +132,9 @@ class Tally:
         self.grid = event.grid
         self.metric = event.metric
         self.lowest_is_best = event.lowest_is_best
+        self.cells = {}
+        for run, cell in event.grid.items():
+            self.cells.setdefault(cell, []).append(run)
         self.started_at = self.clock()
         self.first_round_at = None
         if event.done:

@@ -135,7 +135,7 @@ def row_names(labels: Sequence[Label]) -> list[str]:
     algorithms = {label["algorithm"] for label in labels} - {REFERENCE}
     names = []
     for label in labels:
-        if label in references:
+        if label["algorithm"] == REFERENCE:
             names.append(_row_name(label, vary_in_references, with_algorithm=True))
         else:
             names.append(_row_name(label, settings, with_algorithm=len(algorithms) != 1))
