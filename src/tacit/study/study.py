@@ -48,7 +48,7 @@ class Study:
             settings["model"] = _name_models(settings["model"])
         for key in DATA_SETTINGS:
             if key in settings:
-                settings[key] = name_data(settings[key])
+                settings[key] = name_data(settings[key], key)
         try:
             self.settings = _complete(settings)
             with own_code():
