@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from tacit.cli.list import families, row
+from tacit.cli.families import families
+from tacit.cli.list import row
 from tacit.core.registry import Registered
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -9,8 +9,7 @@ leave_current_folder()  # before anything else is imported
 # ruff: noqa: E402
 import importlib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
@@ -82,21 +81,20 @@ def run(
     - `exact`: on a GPU, do not round products to TF32.
 
     `on_event` is a function, or several, to be called with every event, in place of the display in
-    a notebook; events are in `tacit.core.events`. If it raises KeyboardInterrupt, the study stops
-    as it does after Ctrl-C. Any other exception ends the study too. Either way it can be resumed.
+    a notebook and of the lines that a script gets on stderr after two seconds and then about every
+    ten; `on_event=[]` shows nothing. Events are in `tacit.core.events`. If it raises
+    KeyboardInterrupt, the study stops as it does after Ctrl-C. Any other exception ends the study
+    too. Either way it can be resumed.
     """
     from tacit.execution.placement import Placement
-    from tacit.execution.runner import new_folder, run_study
+    from tacit.execution.runner import run_study
     from tacit.study.study import Study
 
     target = _target(folder)
     study = Study.of(study)
     placement = Placement.of(options)
-    if target is None:
-        target = new_folder(study.name)
     listener = _listener(on_event)
-    with _resumable(target):
-        run_study(study, target, placement, data=options["data"], on_event=listener)
+    target = run_study(study, target, placement, data=options["data"], on_event=listener)
     return _conclude(target, listener)
 
 
@@ -117,8 +115,7 @@ def resume(
     target = Path(folder).expanduser()
     placement = Placement.of(options)
     listener = _listener(on_event)
-    with _resumable(target):
-        resume_study(target, placement, data=options["data"], on_event=listener)
+    resume_study(target, placement, data=options["data"], on_event=listener)
     return _conclude(target, listener)
 
 
@@ -243,13 +240,16 @@ def _target(folder: str | Path | None) -> Path | None:
 
 
 def _listener(on_event: Listeners | None) -> OnEvent:
-    """The user's listeners; without any, a display in a notebook, and only warnings elsewhere."""
+    """The user's listeners; without any, a display in a notebook, and lines on stderr elsewhere."""
     from tacit.core.events import tell
     from tacit.report.notebook import Notebook, in_notebook
+    from tacit.report.progress_lines import ProgressLines
 
     if on_event is not None:
         return tell(on_event)
-    return Notebook().on_event if in_notebook() else _warn
+    if in_notebook():
+        return Notebook().on_event
+    return tell([_warn, ProgressLines().on_event])
 
 
 def _warn(event: Event) -> None:
@@ -261,31 +261,19 @@ def _warn(event: Event) -> None:
         warnings.warn(event.text, stacklevel=outside())
 
 
-@contextmanager
-def _resumable(folder: Path) -> Iterator[None]:
-    """Adds to an exception that stops the study how to continue it."""
-    from tacit.core.errors import TacitError
-
-    try:
-        yield
-    except BaseException as error:
-        stopped = not isinstance(error, TacitError)  # by the user, or by a listener
-        if stopped and (folder / "study.yaml").exists():
-            error.add_note(f"continue with: tacit.resume({str(folder)!r})")
-        raise
-
-
 def _conclude(folder: Path, on_event: OnEvent) -> Results:
     """Writes the tables and the report."""
     from tacit.core.events import ReportWritten, TableWritten
+    from tacit.records.folder import resumable
     from tacit.report.page import write_page
     from tacit.report.results import Results
 
-    results = Results(folder)
-    for name, path in results.write_tables().items():
-        on_event(TableWritten(name, str(path)))
-    report = write_page(results)
-    on_event(ReportWritten(str(report)))
+    with resumable(folder):
+        results = Results(folder)
+        for name, path in results.write_tables().items():
+            on_event(TableWritten(name, str(path)))
+        report = write_page(results)
+        on_event(ReportWritten(str(report)))
     return results
 
 

@@ -11,9 +11,9 @@ import typer
 
 def complete_family(incomplete: str) -> list[str]:
     """The argument of `tacit list`."""
-    from tacit.cli.families import families
+    from tacit.cli.method_texts import read_families
 
-    return _starting(incomplete, families())
+    return _starting(incomplete, read_families())
 
 
 def complete_device(incomplete: str) -> list[str]:

@@ -5,8 +5,9 @@ Errors of the library name Python's parameters, to which the command line's opti
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import typer
@@ -30,14 +31,38 @@ class FlagGroup(TyperGroup):
             return super().invoke(ctx)
         except TacitError as error:
             command = self.get_command(ctx, ctx.invoked_subcommand or "")
-            flags = flags_of(command, error.parameters)
-            if not flags:
+            flagged = with_flags(error, command)
+            if flagged is error:
                 raise
-            text = f"{error} ({', '.join(flags)})"
-            raise type(error)(text) from error.__cause__
+            raise flagged from error.__cause__
         except KeyboardInterrupt as stop:
             print("stopped", file=sys.stderr)
             raise typer.Exit(exit_code(stop)) from None
+
+
+def with_flags(error: TacitError, command: Any) -> TacitError:
+    """The error, and all that it sums up, with the options of this command that they are about.
+
+    Where an error knows a value that would help, it is shown, as in `(--drop name)`.
+    """
+    details = [with_flags(detail, command) for detail in error.details]
+    uses = []
+    for parameter in error.parameters:
+        value = _written(error.values.get(parameter))
+        uses += [flag + value for flag in flags_of(command, [parameter])]
+    if not uses and details == list(error.details):
+        return error
+    text = f"{error.head} ({', '.join(uses)})" if uses else error.head
+    return type(error)(text, details=details)
+
+
+def _written(value: Any) -> str:
+    """A value as it stands after its option; that of a mapping is key=value."""
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        value = next(f"{key}={item}" for key, item in value.items())
+    return f" {shlex.quote(str(value))}"
 
 
 def flags_of(command: Any, parameters: Sequence[str]) -> list[str]:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from tacit.cli.completion import complete_family
-from tacit.cli.families import families
+from tacit.cli.method_texts import Rows, read_families
 from tacit.cli.options import Json, NamesOnly
 from tacit.cli.terminal import console
 from tacit.core.errors import StudyError, suggest
+from tacit.core.fields import field_types
 from tacit.core.registry import Registered
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ def list_methods(
     quiet: NamesOnly = False,
 ) -> None:
     """List algorithms, splits, data sets and everything else a study can name."""
-    lists = {}
-    for name, base in _chosen(family).items():
-        lists[name] = [row(member, cls) for member, cls in base.known().items()]
+    lists = _chosen(family)
     if as_json:
         typer.echo(json.dumps(lists, indent=2, default=str))
     elif quiet:
@@ -50,21 +49,19 @@ def list_methods(
         _show(lists)
 
 
-def _chosen(family: str | None) -> dict[str, type[Registered]]:
-    """All families, or the one that is named, in the plural or the singular."""
-    bases = families()
+def _chosen(family: str | None) -> dict[str, Rows]:
+    """All families with their members, or the one that is named, in the plural or the singular."""
+    lists = read_families()
     if family is None:
-        return bases
-    for name in (f"{family}s", family):
-        if name in bases:
-            return {name: bases[name]}
-    raise StudyError(f"there is no list of {family!r}; {suggest(family, bases)}")
+        return lists
+    for name in (f"{family}s", f"{family}es", family):
+        if name in lists:
+            return {name: lists[name]}
+    raise StudyError(f"there is no list of {family!r}; {suggest(family, lists)}")
 
 
 def row(name: str, cls: type[Registered]) -> dict[str, Any]:
     """A member's name, one-line summary, settings with their defaults, and their choices."""
-    from tacit.core.fields import field_types
-
     first_paragraph = (inspect.getdoc(cls) or "").split("\n\n")[0]
     choices = {}
     for key, kind in field_types(cls).items():

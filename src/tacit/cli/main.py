@@ -4,6 +4,7 @@ Exit codes:
 0    done
 1    a bug in tacit
 2    something that the user can fix
+3    all runs of the study diverged
 130  stopped by Ctrl-C
 141  the reader of the output has gone
 143  stopped by SIGTERM
@@ -30,7 +31,7 @@ from tacit.cli.run import run_command
 from tacit.cli.splits import splits_command
 from tacit.cli.usage import Complaint, explain
 from tacit.cli.watch import watch_command
-from tacit.core.errors import TacitError
+from tacit.core.errors import TacitError, system_error_text
 
 app = typer.Typer(
     name="tacit",
@@ -95,18 +96,25 @@ def _run() -> int:
     except Complaint as error:
         return _refuse(explain(error))
     except TacitError as error:
-        return _refuse(str(error))
+        return _refuse_each(error) if len(error.details) > 1 else _refuse(str(error))
     except BrokenPipeError:
         return _reader_gone()
     except OSError as error:  # no permission, no space left
-        file = f": {error.filename}" if error.filename else ""
-        return _refuse(f"{error.strerror or error}{file}")
+        return _refuse(system_error_text(error))
 
 
 def _refuse(text: str) -> int:
     line = " ".join(text.split())
     print(f"error: {line}", file=sys.stderr)
     return 2
+
+
+def _refuse_each(error: TacitError) -> int:
+    """What an error says first, and in a line of its own each complaint that it sums up."""
+    code = _refuse(f"{error.head}:")
+    for detail in error.details:
+        print(f"  {detail}", file=sys.stderr)
+    return code
 
 
 def _reader_gone() -> int:

@@ -147,7 +147,11 @@ def _table_source(table: str | None, columns: dict[str, Any]) -> dict[str, Any] 
 def _read(source: dict[str, Any]) -> Dataset:
     from tacit.data.datasets import Source, data_folder
 
-    return Source.build(source).load(data_folder())
+    try:
+        table = Source.build(source)
+    except StudyError as error:  # all other settings are texts
+        raise StudyError(str(error), parameters=("task",)) from None
+    return table.load(data_folder())
 
 
 def _choose(data: Dataset, source: dict[str, Any]) -> dict[str, Any]:

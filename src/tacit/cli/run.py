@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shlex
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from tacit.cli.printed_results import print_results, print_results_json
 from tacit.cli.signals import exit_code, terminable
 from tacit.cli.study_arguments import admit_own_code_of, read_study, study_home
 from tacit.cli.terminal import print_json
-from tacit.core.errors import StudyError
+from tacit.core.errors import StudyError, TacitError, system_error_text
 from tacit.execution.placement import ExecutionOptions
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ Cluster = Annotated[
 Exact = Annotated[
     bool, typer.Option("--exact", help="On a GPU, compute in full float32 instead of TF32.")
 ]
+ALL_DIVERGED = 3  # the exit code
+FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk, or the user's share of it
 PlanOnly = Annotated[bool, typer.Option("--plan", help="Show what would be done, and do nothing.")]
 
 
@@ -82,14 +85,15 @@ def run_command(
         data=data, device=device, workers=workers, threads=threads, on=on, exact=exact
     )
     screen = display(quiet=quiet)
-    with _stoppable(screen, arguments or []):
+    with _stoppable(screen, arguments or [], resume):
         study = _study(resume, arguments or [], quiet=quiet or as_json)
         if plan:
             _show_plan(study, options, as_json=as_json)
             return
         with screen:
             results = _play(study, out, options, screen.on_event)
-    _conclude(results, as_json=as_json, quiet=quiet)
+        _conclude(results, as_json=as_json, quiet=quiet)
+    _check_divergence(results)
 
 
 def _study(resume: Path | None, arguments: list[str], *, quiet: bool) -> Study | Path:
@@ -101,8 +105,8 @@ def _study(resume: Path | None, arguments: list[str], *, quiet: bool) -> Study |
 
 
 @contextmanager
-def _stoppable(screen: Silence, arguments: list[str]) -> Iterator[None]:
-    """Within it, Ctrl-C and SIGTERM end the command, which prints how to go on."""
+def _stoppable(screen: Silence, arguments: list[str], resume: Path | None) -> Iterator[None]:
+    """Within it, Ctrl-C, SIGTERM and a full disk end the command, which prints how to go on."""
     try:
         with terminable():
             yield
@@ -112,6 +116,18 @@ def _stoppable(screen: Silence, arguments: list[str]) -> Iterator[None]:
             text += f"; continue with: {_continuation(screen.folder, arguments)}"
         print(text, file=sys.stderr)
         raise typer.Exit(exit_code(stop)) from None
+    except BrokenPipeError:  # whoever read the output has gone
+        raise
+    except OSError as error:
+        folder = screen.folder or resume
+        if not folder:
+            raise
+        remedy = "make room" if error.errno in FULL else "fix that"
+        command = _continuation(str(folder), arguments)
+        text = (
+            f"{system_error_text(error)}; nothing is lost: {remedy}, and continue with: {command}"
+        )
+        raise TacitError(text) from error
 
 
 def _continuation(results: str, arguments: list[str]) -> str:
@@ -166,3 +182,14 @@ def _conclude(results: Results, *, as_json: bool, quiet: bool) -> None:
         print_results_json(results)
     elif not quiet:
         print_results(results)
+
+
+def _check_divergence(results: Results) -> None:
+    """Ends with an exit code of its own if no run came to an end, so that scripts notice."""
+    statuses = results.summary()["status"]
+    if not (statuses == "diverged").all():
+        return
+    runs = "the run" if len(statuses) == 1 else f"all {len(statuses):,} runs"
+    text = f"{runs} diverged: numbers grew without bound; try a smaller learning rate"
+    print(f"error: {text}, as in optimiser.lr=0.001", file=sys.stderr)
+    raise typer.Exit(ALL_DIVERGED)

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from tacit.cli.progress import FIRST, THEN
 from tacit.core.events import Advanced, Event, Noted, Warned
+from tacit.report.progress_lines import FIRST, THEN
 
 INSTANT = 1e-9  # seconds or steps per second; keeps divisions from zero
 

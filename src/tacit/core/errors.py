@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 LONGEST_LINE = 1000
@@ -16,17 +16,30 @@ BEING_BOUND = re.compile(r" \(while attempting to bind .*")
 class TacitError(Exception):
     """Anything that the user can fix; the command line prints it and exits with 2.
 
-    `parameters` names those of the call that the text is about. The command line, which knows its
-    options, adds them to the text. The text is one line of a bearable length, without what could
-    command a terminal, whatever it quotes.
+    `parameters` names those of the call that the text is about, perhaps each with a value that
+    would help. The command line, which knows its options, adds them to the text. `details` are
+    errors that the text sums up, which the command line lists. The text is one line of a bearable
+    length, without what could command a terminal, whatever it quotes.
     """
 
-    def __init__(self, text: str = "", *, parameters: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        text: str = "",
+        *,
+        parameters: Iterable[str] | Mapping[str, Any] = (),
+        details: Sequence[TacitError] = (),
+    ) -> None:
+        self.head = text  # what is said before the details
+        self.details = tuple(details)
+        if self.details:
+            listed = "; ".join(map(str, self.details))
+            text = f"{text}: {listed}" if text else listed
         line = " ".join(text.splitlines())
         if len(line) > LONGEST_LINE:
             line = f"{line[: LONGEST_LINE - 3]}..."
         super().__init__(printable(line, LONGEST_LINE))
         self.parameters = tuple(parameters)
+        self.values = dict(parameters) if isinstance(parameters, Mapping) else {}
 
 
 class StudyError(TacitError):
@@ -78,6 +91,16 @@ def shown(value: Any, most: int = 80) -> str:
     if len(text) > most:
         return f"{text[: most - 3]}..."
     return text
+
+
+def system_error_text(error: OSError) -> str:
+    """What the system says, and of which file.
+
+    >>> system_error_text(OSError(28, "No space left on device", "runs/a/history.jsonl"))
+    'No space left on device: runs/a/history.jsonl'
+    """
+    file = f": {error.filename}" if error.filename else ""
+    return f"{error.strerror or error}{file}"
 
 
 def system_reason(error: OSError) -> str:

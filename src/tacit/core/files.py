@@ -71,13 +71,9 @@ class Staged:
 
     def write(self, fill: Callable[[IO[bytes]], None]) -> None:
         """Writes what is to be published; the last call counts."""
-        try:
-            with self._temporary.open("wb") as file:
-                fill(file)
-                _sync(file)
-        except OSError as error:
-            error.filename = str(self.path)
-            raise
+        with naming(self.path), self._temporary.open("wb") as file:
+            fill(file)
+            _sync(file)
 
     def publish(self) -> None:
         _make_like(self._temporary, self.path)
@@ -101,7 +97,7 @@ def replacing(path: Path, mode: str = "w", *, private: bool = False) -> Iterator
     handle, name = _open_neighbour(path)
     encoding = None if "b" in mode else "utf-8"
     try:
-        with os.fdopen(handle, mode, encoding=encoding) as file:
+        with naming(path), os.fdopen(handle, mode, encoding=encoding) as file:
             yield file
             _sync(file)
         if not private:  # as its temporary neighbour is
@@ -109,6 +105,17 @@ def replacing(path: Path, mode: str = "w", *, private: bool = False) -> Iterator
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Has an error of the system that names no file, such as a full disk, name this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
         raise
 
 

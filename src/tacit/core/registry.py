@@ -44,6 +44,8 @@ class Registered(ABC):
     home: ClassVar[str | None]
     key: ClassVar[str]
     name: ClassVar[str]
+    # whether `build` takes objects of the user's too, such as a class or a function
+    takes_objects: ClassVar[bool] = False
     members: ClassVar[dict[str, type[Any]]]
 
     def __init_subclass__(

@@ -184,15 +184,17 @@ def _fit_columns(
         if name not in names:
             raise DataError(f"there is no column {name!r} to encode; {suggest(name, names)}")
     columns: list[Column] = []
-    complaints: list[str] = []
+    complaints: list[DataError] = []
     for label, values in frame.items():
         name = str(label)
         try:
             columns.append(_fit_column(name, values, formats.get(name), name in categories))
         except DataError as error:
-            complaints.append(str(error))
+            complaints.append(error)
+    if len(complaints) == 1:
+        raise complaints[0]
     if complaints:  # all of them at once, so that they can be fixed at once
-        raise DataError("; ".join(complaints))
+        raise DataError(f"{len(complaints)} columns cannot be taken", details=complaints)
     return tuple(columns)
 
 

@@ -210,7 +210,8 @@ def as_numbers(name: str, values: pd.Series[Any]) -> Floats:
     else:
         numbers = _parse_numbers(name, as_text(values))
     if np.isinf(numbers).any():
-        raise DataError(f"infinite values in {name}; fix them, or list it under drop")
+        text = f"infinite values in {name}; fix them, or list it under drop"
+        raise DataError(text, parameters={"drop": name})
     return numbers
 
 
@@ -261,13 +262,15 @@ def _refuse_unreadable(name: str, texts: list[str | None], numbers: Floats, want
         if text is not None and math.isnan(number):
             raise DataError(
                 f"column {name}: expected {wanted}, got {text!r};"
-                " fix it, or list the column under drop"
+                " fix it, or list the column under drop",
+                parameters={"drop": name},
             )
 
 
 def _refuse_empty(name: str, values: int) -> None:
     if not values:
-        raise DataError(f"column {name} has no value in the training rows; list it under drop")
+        text = f"column {name} has no value in the training rows; list it under drop"
+        raise DataError(text, parameters={"drop": name})
 
 
 def _moments(name: str, numbers: Floats) -> dict[str, Any]:
@@ -284,7 +287,8 @@ def _moments(name: str, numbers: Floats) -> dict[str, Any]:
         spread = float(filled.std())
     if not (math.isfinite(centre) and math.isfinite(spread)):
         raise DataError(
-            f"column {name} holds numbers that are too large; fix them, or list it under drop"
+            f"column {name} holds numbers that are too large; fix them, or list it under drop",
+            parameters={"drop": name},
         )
     rounding = 1e-12 * max(abs(centre), 1e-300)
     if spread <= rounding:  # all numbers are equal

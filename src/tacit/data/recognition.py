@@ -36,11 +36,13 @@ def recognise(
         return Number
     if values.dtype.kind in "mc":
         raise DataError(
-            f"column {name} holds {values.dtype}; turn it into numbers, or list it under drop"
+            f"column {name} holds {values.dtype}; turn it into numbers, or list it under drop",
+            parameters={"drop": name},
         )
     if values.dtype == object and _has_lists(values):
         raise DataError(
-            f"column {name} holds lists; turn it into plain columns, or list it under drop"
+            f"column {name} holds lists; turn it into plain columns, or list it under drop",
+            parameters={"drop": name},
         )
     texts = [text for text in as_text(values) if text is not None]
     return _recognise_text(name, texts) if texts else Category
@@ -57,10 +59,12 @@ def _recognise_text(name: str, texts: list[str]) -> type[Column]:
     if _all_fit(name, texts, are_dates, "dates"):
         return Date
     if all(OTHER_DATE.fullmatch(text) for text in texts):
-        setting = f"dates: {{{name}: '{guess_format(texts)}'}}"
+        format = guess_format(texts)
+        setting = f"dates: {{{name}: '{format}'}}"
         raise DataError(
             f"column {name} looks like dates such as {texts[0]!r};"
-            f" state their format, such as {setting}"
+            f" state their format, such as {setting}",
+            parameters={"dates": {name: format}},
         )
     numbers = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce")
     are_numbers = (~np.isnan(numbers.to_numpy(np.float64))).tolist()
@@ -77,13 +81,15 @@ def _refuse_dressed(name: str, texts: list[str]) -> None:
     if _dominate(numbers, texts):
         raise DataError(
             f"column {name} looks like numbers such as {numbers[0]!r};"
-            f" write them as 1234.5, or add categories: [{name}]"
+            f" write them as 1234.5, or add categories: [{name}]",
+            parameters={"categories": name},
         )
     dates = [text for text in texts if WORDY_DATE.fullmatch(text)]
     if _dominate(dates, texts):
         raise DataError(
             f"column {name} looks like dates such as {dates[0]!r};"
-            f" write them as 2026-01-31, or add drop: [{name}]"
+            f" write them as 2026-01-31, or add drop: [{name}]",
+            parameters={"drop": name},
         )
 
 
@@ -98,7 +104,8 @@ def _refuse_identifiers(name: str, texts: list[str]) -> None:
         raise NamesError(
             f"column {name} has {different} different texts in {len(texts)} training rows,"
             " as names and ids do, and nothing can be learnt from it;"
-            f" add drop: [{name}]"
+            f" add drop: [{name}]",
+            parameters={"drop": name},
         )
 
 
@@ -108,7 +115,8 @@ def _all_fit(name: str, texts: list[str], fits: list[bool], kind: str) -> bool:
         mistake = texts[fits.index(False)]
         raise DataError(
             f"column {name} holds {kind} and also {mistake!r};"
-            f" leave such cells empty, or add categories: [{name}]"
+            f" leave such cells empty, or add categories: [{name}]",
+            parameters={"categories": name},
         )
     return all(fits)
 

@@ -294,6 +294,19 @@ class Table(Source, name="table"):
         others = [name for name in (self.client, self._choice.group) if name is not None]
         return tuple(dict.fromkeys((self.target, *self.drop, *others)))
 
+    def _named_columns(self) -> list[tuple[str, str]]:
+        """Each column that a setting names, and that setting."""
+        named = [("target", self.target)]
+        named += [("drop", name) for name in self.drop]
+        if self.client is not None:
+            named.append(("client", self.client))
+        named += [("dates", name) for name in self.dates]
+        named += [("categories", name) for name in self.categories]
+        named += [("fairness", name) for name in self.fairness]
+        if self._choice.column is not None:
+            named.append(("test", self._choice.column))
+        return named
+
     def _check_content(self, table: pd.DataFrame) -> None:
         """Refuses a file that was not read as its writer meant it."""
         columns = list(table.columns)
@@ -308,20 +321,23 @@ class Table(Source, name="table"):
         if index in columns and index not in self.drop:
             raise DataError(
                 f"{self.path} has a column without a name, as pandas writes its index;"
-                f" add drop: ['{index}']"
+                f" add drop: ['{index}']",
+                parameters={"drop": index},
             )
 
     def _check_columns(self, columns: list[str]) -> None:
         """Refuses settings that name columns that do not exist or contradict each other."""
         not_features = self._not_features()
-        apart = [name for name in (*self.fairness, self._choice.column) if name is not None]
-        for name in (*not_features, *self.dates, *self.categories, *apart):
+        apart = (*self.fairness, self._choice.column)
+        for setting, name in self._named_columns():
             if name not in columns:
-                raise DataError(f"{self.path} has no column {name!r}; {suggest(name, columns)}")
+                text = f"{self.path} has no column {name!r}; {suggest(name, columns)}"
+                raise DataError(text, parameters=(setting,))
         if self.target in (*self.drop, self.client):
             raise DataError(
                 f"{self.path}: {self.target} is the target,"
-                " so it can be neither dropped nor the client"
+                " so it can be neither dropped nor the client",
+                parameters=("target", "drop", "client"),
             )
         if self.target == self._choice.column:
             raise DataError(
@@ -333,11 +349,13 @@ class Table(Source, name="table"):
                 " in any case; leave it out of fairness"
             )
         if set(columns) <= set(not_features):
-            raise DataError(f"{self.path}: no column is left to learn from")
+            raise DataError(f"{self.path}: no column is left to learn from", parameters=("drop",))
         for name in (*self.dates, *self.categories):
             if name in not_features and name not in apart:
                 raise DataError(
-                    f"{self.path}: {name} is not a feature, so leave it out of dates and categories"
+                    f"{self.path}: {name} is not a feature,"
+                    " so leave it out of dates and categories",
+                    parameters=("dates", "categories"),
                 )
 
 
@@ -362,7 +380,9 @@ def _naming(path: Path | str) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        raise DataError(f"{path}: {error}", parameters=error.parameters) from None
+        head = f"{path}: {error.head}" if error.head else str(path)
+        parameters = error.values or error.parameters
+        raise DataError(head, parameters=parameters, details=error.details) from None
 
 
 def _assemble(

@@ -62,22 +62,29 @@ class BlockTask:
 class Failed:
     """Why a worker could not go on: an error in plain values.
 
-    `kind` is the error's class if it is one of tacit's.
+    `kind` is the error's class if it is one of tacit's. `system` is what an error of the operating
+    system consists of, such as that of a full disk: its number, its text and the file.
     """
 
     kind: type[TacitError] | None
     text: str
     parameters: tuple[str, ...] = ()
+    system: tuple[int, str, str | None] | None = None
 
     @classmethod
     def of(cls, error: Exception) -> Failed:
         if isinstance(error, TacitError):
             return cls(type(error), str(error), error.parameters)
+        if isinstance(error, OSError) and error.errno is not None:
+            file = None if error.filename is None else str(error.filename)
+            return cls(None, str(error), system=(error.errno, error.strerror or "", file))
         trace = "".join(traceback.format_exception(error))
         return cls(None, f"in a worker:\n{trace}")
 
     def error(self) -> Exception:
         """The error again, in the process that gave the work."""
+        if self.system is not None:
+            return OSError(*self.system)
         if self.kind is None:
             return RuntimeError(self.text)
         return self.kind(self.text, parameters=self.parameters)

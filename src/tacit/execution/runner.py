@@ -24,7 +24,6 @@ from tacit.execution.play import BlockTask
 from tacit.records import folder as folders
 from tacit.records.checkpoint import Checkpoints
 from tacit.records.environment import note_environment, read_environment
-from tacit.records.folder import new_folder as new_folder
 from tacit.records.recorder import Recorder
 from tacit.study.checks import cautions
 from tacit.study.data_summaries import summarise_data
@@ -34,6 +33,7 @@ from tacit.study.run_names import encoding_files, label_runs, row_names, run_ids
 from tacit.study.study import Study, describe
 from tacit.study.study_data import StudyData, load_data
 from tacit.study.user_code import RunWithId
+from tacit.training.metrics import METRICS
 
 # Seconds between two checkpoints of a study; what a crash loses is computed again.
 CHECKPOINT_SECONDS = 1.0
@@ -55,22 +55,25 @@ def plan_rest(folder: Path, placement: Placement, *, data: str | None = None) ->
 
 def run_study(
     study: Study,
-    folder: Path,
+    folder: Path | None,
     placement: Placement,
     *,
     data: str | None = None,
     on_event: OnEvent = ignore,
-) -> None:
-    """Runs every point of the grid into the folder, which must be new or empty."""
-    folders.check_empty(folder)
+) -> Path:
+    """Runs every point of the grid into the folder, which must be new or empty.
+
+    Without one, a new folder is made in `runs/`. Returns the folder.
+    """
+    if folder is not None:
+        folders.check_empty(folder)
     text = _file_text(study)
     loaded = load_data(study, data, on_event)  # refuses nonsense before anything is written
     portraits = [division.portrait.to_dict() for division in loaded.divisions]
-    new = folders.make(folder)
-    with folders.locked(folder), folders.undone(folder, new):
-        folders.write_text(folder / "study.yaml", text)
-        folders.write_text(folder / "splits.json", json.dumps(portraits))
-        _play(study, loaded, folder, placement, on_event)
+    with folders.new_folder(folder, study.name) as target, folders.resumable(target):
+        folders.write_text(target / "splits.json", json.dumps(portraits))
+        _play(study, loaded, target, placement, on_event, text)
+    return target
 
 
 def resume_study(
@@ -79,7 +82,7 @@ def resume_study(
     """Goes on where the study in this folder was stopped."""
     study = _read(folder)
     loaded = load_data(study, data, on_event)
-    with folders.locked(folder):
+    with folders.resumable(folder), folders.locked(folder):
         _play(study, loaded, folder, placement, on_event)
 
 
@@ -104,9 +107,18 @@ def _read(folder: Path) -> Study:
 
 
 def _play(
-    study: Study, loaded: StudyData, folder: Path, placement: Placement, on_event: OnEvent
+    study: Study,
+    loaded: StudyData,
+    folder: Path,
+    placement: Placement,
+    on_event: OnEvent,
+    text: str | None = None,
 ) -> None:
-    """Plays what is left of the study, and records it."""
+    """Plays what is left of the study, and records it.
+
+    `text` is the file of a new study. It is written once all else is prepared: from then on the
+    study can be resumed.
+    """
     named = _named(study)
     key = _key(study, loaded.datasets)
     checkpoints = Checkpoints(folder, key)
@@ -116,12 +128,14 @@ def _play(
     summarise_data(named, loaded.datasets).write(folder)
     _write_encodings([run for _, run in named], loaded.datasets, folder)
     rounds = {id: run.rounds for id, run in named}
-    recorder = Recorder(folder, rounds, checkpoints, on_event)
-    checkpoints.arrange((block.index, block.runs) for block in plan.blocks)
-    _warn(named, plan, on_event)
-    on_event(_started_event(study, named, folder, recorder.done))
+    recorder = Recorder(folder, rounds, checkpoints, on_event, loaded.metric)
     complete = False
     try:
+        checkpoints.arrange((block.index, block.runs) for block in plan.blocks)
+        if text is not None:
+            folders.write_text(folder / "study.yaml", text)
+        _warn(named, plan, on_event)
+        on_event(_started_event(study, named, folder, recorder.done, loaded.metric))
         if plan.blocks:
             tasks = _tasks(plan, named, key, metric=loaded.metric, exact=placement.exact)
             _execute(plan, tasks, loaded, recorder)
@@ -160,7 +174,7 @@ def _warn(named: Sequence[RunWithId], plan: Plan, on_event: OnEvent) -> None:
 
 
 def _started_event(
-    study: Study, named: Sequence[RunWithId], folder: Path, done: int
+    study: Study, named: Sequence[RunWithId], folder: Path, done: int, metric: str
 ) -> StudyStarted:
     """All that is known of the study before its first round, or before the next one."""
     rounds = sum(run.rounds for _, run in named)
@@ -174,6 +188,8 @@ def _started_event(
         grid=_grid(labels),
         study=study.to_dict(),
         settings=settings,
+        metric=metric,
+        lowest_is_best=METRICS[metric].lowest_is_best,
     )
 
 

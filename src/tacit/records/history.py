@@ -13,11 +13,12 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import DataError
-from tacit.core.files import read_at_most, replacing
+from tacit.core.files import naming, read_at_most, replacing
 
 LARGEST = 16 << 30  # bytes
 FILES = ("history.jsonl", "timings.jsonl")
@@ -61,16 +62,20 @@ class History:
 
     def sync(self) -> None:
         """Brings all lines to the disk: after a power cut, no checkpoint may be ahead of them."""
-        for file in self.files.values():
-            file.flush()
-            os.fsync(file.fileno())
+        for name, file in self.files.items():
+            with naming(self.folder / name):
+                file.flush()
+                os.fsync(file.fileno())
 
     def close(self) -> None:
+        """Closes the files; lines that no longer fit on the disk are computed again on resume."""
         for file in self.files.values():
-            file.close()
+            with suppress(OSError):
+                file.close()
 
     def arrange(self) -> None:
         """Closes the files and puts their lines in order, run by run."""
+        self.sync()
         self.close()
         for name, keys in self.keys.items():
             if keys == sorted(keys):
@@ -107,7 +112,8 @@ class History:
 
     def _write(self, name: str, record: Mapping[str, Any]) -> None:
         text = json.dumps(_finite(record), allow_nan=False)
-        self.files[name].write(text.encode() + b"\n")
+        with naming(self.folder / name):
+            self.files[name].write(text.encode() + b"\n")
         key = (self.positions[record["run"]], record["round"])
         self.keys[name].append(key)
 

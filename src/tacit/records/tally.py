@@ -42,7 +42,10 @@ class Tally:
         self.done = 0  # rounds
         self.first_round_at: float | None = None  # when the first round was finished
         self.done_by_then = 0  # rounds that were done at that time
+        self.metric = "accuracy"  # that decides
+        self.lowest_is_best = False
         self.grid: Mapping[str, tuple[str, str]] = {}
+        self.cells: dict[tuple[str, str], list[str]] = {}  # row and column -> runs
         self.scores: dict[str, float | None] = {}
         self.ended: dict[str, str] = {}  # run -> status
 
@@ -104,7 +107,7 @@ class Tally:
 
     def cell(self, row: str, column: str) -> TallyCell:
         """What the comparison holds in this row and column."""
-        runs = [run for run, position in self.grid.items() if position == (row, column)]
+        runs = self.cells.get((row, column), [])
         state = self._state(runs)
         scores = [self.scores.get(run) for run in runs]
         numbers = [score for score in scores if score is not None]
@@ -127,6 +130,11 @@ class Tally:
         self.rounds = event.rounds
         self.done = event.done
         self.grid = event.grid
+        self.metric = event.metric
+        self.lowest_is_best = event.lowest_is_best
+        self.cells = {}
+        for run, cell in event.grid.items():
+            self.cells.setdefault(cell, []).append(run)
         self.started_at = self.clock()
         self.first_round_at = None
         if event.done:
@@ -134,7 +142,7 @@ class Tally:
                 self._note(record["run"], record)
 
     def _note(self, run: str, metrics: Mapping[str, Any]) -> None:
-        self.scores[run] = metrics.get("accuracy", metrics.get("r2"))
+        self.scores[run] = metrics.get(self.metric)
         self.latest = run
         status = metrics.get("status", "running")
         if status != "running":

@@ -9,10 +9,10 @@ from typing import Any
 import pandas as pd
 
 from tacit.report.study_tables import StudyTables
+from tacit.training.metrics import METRICS, Metric
 
 LEAST_WIDTH = 0.05  # of a score's shades: smaller differences stay pale
-LOWEST_IS_BEST = ("backdoor", "spread", "loss", "rmse")
-UNBOUNDED = ("loss", "rmse")  # their scale is that of the data
+LOWEST_IS_BEST = ("backdoor", "spread", "loss")  # beside those of the metrics
 LEGEND = {
     "best": "The best of all rounds. It is chosen on the test set, so it is too optimistic.",
     "local": (
@@ -24,7 +24,7 @@ LEGEND = {
         "The share of triggered test samples that are taken for the attackers' target; the lowest"
         " in bold."
     ),
-    "worst": "The lowest local test result of an honest client.",
+    "worst": "The worst local test result of an honest client.",
     "spread": (
         "The standard deviation of the honest clients' local test results; the lowest in bold."
     ),
@@ -47,8 +47,11 @@ class Shades:
         high = float(means.max().max())
         if metric.endswith("r2"):  # one run that goes astray would leave all others one shade
             low = max(low, -1.0)
-        least = 0.0 if metric in UNBOUNDED else LEAST_WIDTH
-        return cls(low, high, max(high - low, least), metric in LOWEST_IS_BEST)
+        known = _known_metric(metric)
+        is_unbounded = metric == "loss" or (known is not None and known.in_units)
+        least = 0.0 if is_unbounded else LEAST_WIDTH
+        lowest_is_best = metric in LOWEST_IS_BEST or (known is not None and known.lowest_is_best)
+        return cls(low, high, max(high - low, least), lowest_is_best)
 
     def __call__(self, value: float) -> float:
         shade = 0.0
@@ -100,6 +103,15 @@ def heat_table(results: StudyTables, metric: str, title: str) -> dict[str, Any]:
         "reference": reference_text(results) if metric == results.score else "",
         "span": shades.span,
     }
+
+
+def _known_metric(column: str) -> Metric | None:
+    """The metric of a column such as rmse, best_rmse or local_rmse."""
+    for prefix in ("", "best_", "local_", "central_"):
+        name = column.removeprefix(prefix)
+        if name in METRICS:
+            return METRICS[name]
+    return None
 
 
 def reference_text(results: StudyTables) -> str:

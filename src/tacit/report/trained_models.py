@@ -9,14 +9,16 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from tacit.core.errors import StudyError, suggest
 from tacit.data.datasets import data_folder
+from tacit.data.encoding import Target
 from tacit.models.model import make_module
 from tacit.records import checkpoint
 from tacit.report.study_tables import StudyTables
 from tacit.study.tested_clients import ALL_TESTED
+from tacit.training.losses import Loss, Outcomes
 
 ROWS_AT_ONCE = 1024
 
@@ -49,8 +51,20 @@ def predict(
     if len(frame):
         with torch.no_grad():
             outputs = [module(rows) for rows in encoding.apply(frame).split(ROWS_AT_ONCE)]
-        predictions = encoding.target.decode(torch.cat(outputs))
+        numbers = _decodable(torch.cat(outputs), encoding.target, tables.runs[run].loss)
+        predictions = encoding.target.decode(numbers)
     return pd.Series(predictions, index=frame.index, name=encoding.target.name)
+
+
+def _decodable(output: Tensor, target: Target, loss: Loss) -> Tensor:
+    """What the target decodes: scores of the classes, or standardised numbers. # (n, outputs)
+
+    A model's output may mean something else, such as the logarithm of the number.
+    """
+    if target.task != "regression":
+        return output
+    outcomes = Outcomes(centre=target.centre, spread=target.spread)
+    return loss.fitted(outcomes).predicted(output)[:, None]
 
 
 def _as_frame(samples: Any, names: list[str]) -> pd.DataFrame:

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from tacit.core.errors import DataError, StudyError
+from tacit.core.files import naming
 from tacit.core.rows import Rows
 
 ALIGNED = 8  # bytes at whose multiples an entry begins, whatever its type
@@ -75,13 +76,8 @@ class SlotFile:
         for entry in self.entries:
             values = rows[entry.name].detach().cpu().reshape(-1)
             buffer[entry.start : entry.end] = values.view(torch.uint8)
-        try:
+        with naming(self.path or Path(tempfile.gettempdir())):
             self._write_bytes(slot, memoryview(buffer.numpy().data))
-        except OSError as error:
-            folder = self.path or tempfile.gettempdir()
-            raise DataError(
-                f"cannot write the clients' memories to {folder}: {error.strerror}"
-            ) from None
         self.count = max(self.count, slot + 1)
         return slot
 
@@ -111,7 +107,8 @@ class SlotFile:
 
     def sync(self) -> None:
         """Waits until everything that was written is safe on disk."""
-        os.fsync(self.file.fileno())
+        with naming(self.path or Path(tempfile.gettempdir())):
+            os.fsync(self.file.fileno())
 
     def discard(self) -> None:
         """Closes the file and removes it."""

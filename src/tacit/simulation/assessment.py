@@ -130,18 +130,27 @@ class Assessor:
             codes = grouping.test.numpy() if rows is None else grouping.train.numpy()[rows]
             groups = len(grouping.names)
             figures = self.yardstick.measure(answers, y.cpu(), codes, groups)
-            by_column[grouping.column] = self._group_rows(grouping.names, codes, figures)
+            positives = None
+            if self.yardstick.classes == 2:
+                is_positive = (y == self.yardstick.positive).cpu().numpy()
+                positives = np.bincount(codes[is_positive], minlength=groups)
+            rows_of = self._group_rows(grouping.names, codes, figures, positives)
+            by_column[grouping.column] = rows_of
         return by_column
 
     def _group_rows(
-        self, names: tuple[str, ...], codes: Index, figures: Figures
+        self, names: tuple[str, ...], codes: Index, figures: Figures, positives: Index | None
     ) -> list[dict[str, Any]]:
+        """A group without rows is left out. Of two classes, the positives are counted too."""
         sizes = np.bincount(codes, minlength=len(names))
         rows = []
         for code, name in enumerate(names):
             if sizes[code]:
                 metrics = _rounded(self.yardstick.figures(figures, code))
-                rows.append({"group": name, "rows": int(sizes[code]), **metrics})
+                counts = {"rows": int(sizes[code])}
+                if positives is not None:
+                    counts["positives"] = int(positives[code])
+                rows.append({"group": name, **counts, **metrics})
         return rows
 
     def _importance(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tacit.simulation.metrics import Test, measure_tests
 from tacit.training.evaluation import Answers, read_output
-from tacit.training.losses import is_regression, losses
+from tacit.training.losses import USUAL, Loss, is_regression
 from tacit.training.yardstick import Yardstick, known
 
 CHUNK = 1024  # samples at a time
@@ -24,6 +24,7 @@ class NetworkTester:
     yardstick: Yardstick
     x: Tensor  # the test set
     y: Tensor
+    loss: Loss = USUAL  # that the clients' networks were trained for
 
     def compare(
         self, fused: nn.Module, clients: Sequence[nn.Module], average: nn.Module | None
@@ -37,7 +38,7 @@ class NetworkTester:
         average_figure = None
         if average is not None:
             average_figure = self._deciding_figure(_outputs(average, self.x))
-        ensemble = self._deciding_figure(_mean_output(outputs, self.y))
+        ensemble = self._figure_of(self._mean_answers(outputs))
         known = [figure for figure in alone if figure is not None]
         name = self.yardstick.name
         return {
@@ -50,7 +51,7 @@ class NetworkTester:
 
     def answers(self, module: nn.Module, x: Tensor, y: Tensor) -> Answers:
         """What a network answers to these samples."""
-        return _answers(_outputs(module, x), y)
+        return self._answers(_outputs(module, x), y)
 
     def test(self, module: nn.Module, x: Tensor, y: Tensor) -> Test:
         """Loss and metrics on these samples; of none, nothing."""
@@ -61,8 +62,22 @@ class NetworkTester:
 
     def _deciding_figure(self, output: Tensor) -> float | None:
         """The figure that decides, of an output for the test set."""
-        figures = self.yardstick.measure(_answers(output, self.y), self.y.cpu())
+        return self._figure_of(self._answers(output, self.y))
+
+    def _figure_of(self, answers: Answers) -> float | None:
+        figures = self.yardstick.measure(answers, self.y.cpu())
         return known(figures[self.yardstick.name][0])
+
+    def _answers(self, output: Tensor, y: Tensor) -> Answers:
+        return Answers(self.loss(output, y), *read_output(output, y, self.loss)).on_host()
+
+    def _mean_answers(self, outputs: Sequence[Tensor]) -> Answers:
+        """The mean of what several networks predict: probabilities or, in a regression, numbers."""
+        predicted = torch.stack([self.loss.predicted(output) for output in outputs]).mean(0).cpu()
+        classes = torch.zeros(0, dtype=torch.int64)
+        if not is_regression(outputs[0], self.y):
+            classes = predicted.argmax(-1)
+        return Answers(torch.zeros(len(predicted)), predicted, classes)
 
 
 @torch.no_grad()
@@ -70,18 +85,3 @@ def _outputs(module: nn.Module, x: Tensor) -> Tensor:
     """# (n, outputs)"""
     module.eval()
     return torch.cat([module(chunk) for chunk in x.split(CHUNK)])
-
-
-def _answers(output: Tensor, y: Tensor) -> Answers:
-    return Answers(losses(output, y), *read_output(output, y)).on_host()
-
-
-def _mean_output(outputs: Sequence[Tensor], y: Tensor) -> Tensor:
-    """An output that stands for the mean probabilities or, in a regression, numbers.
-
-    # (n, outputs)
-    """
-    if is_regression(outputs[0], y):
-        return torch.stack(list(outputs)).mean(0)
-    probabilities = torch.stack([output.softmax(-1) for output in outputs]).mean(0)
-    return probabilities.log()

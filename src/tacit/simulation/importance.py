@@ -60,27 +60,32 @@ def importance(
 
     Of an error, a drop is its growth.
     """
-    x, y = samples
-    rng = numpy_generator(0, "importance", len(y))
-    if len(y) > MOST_ROWS:
-        chosen = torch.from_numpy(rng.choice(len(y), MOST_ROWS, replace=False)).to(y.device)
-        x = x[chosen]
-        y = y[chosen]
+    rng = numpy_generator(0, "importance", len(samples[1]))
+    x, y = _some_rows(samples, rng)
     orders = [torch.from_numpy(rng.permutation(len(y))) for _ in range(repeats)]
     before = _merits(yardstick, answer(x, y), y, 1)[0]
     at_once = max(1, AT_ONCE // max(1, len(y) * repeats))
     drops: list[tuple[float, float]] = []
     for first in range(0, len(columns), at_once):
         chunk = columns[first : first + at_once]
-        tests = len(chunk) * repeats
         shuffled: list[Tensor] = []
         for column in chunk:
             shuffled += [_shuffled(x, column, order) for order in orders]
-        outcomes = y.repeat(tests)
-        merits = _merits(yardstick, answer(torch.cat(shuffled), outcomes), outcomes, tests)
-        for of_column in (before - merits).reshape(len(chunk), repeats):
-            drops.append((float(of_column.mean()), float(of_column.std())))
+        outcomes = y.repeat(len(shuffled))
+        answers = answer(torch.cat(shuffled), outcomes)
+        merits = _merits(yardstick, answers, outcomes, len(shuffled))
+        by_column = (before - merits).reshape(len(chunk), repeats)
+        drops += [(float(drop.mean()), float(drop.std())) for drop in by_column]
     return drops
+
+
+def _some_rows(samples: tuple[Tensor, Tensor], rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """All rows or, of very many, some."""
+    x, y = samples
+    if len(y) <= MOST_ROWS:
+        return x, y
+    chosen = torch.from_numpy(rng.choice(len(y), MOST_ROWS, replace=False))
+    return x[chosen.to(x.device)], y[chosen.to(y.device)]
 
 
 def _merits(yardstick: Yardstick, answers: Answers, y: Tensor, groups: int) -> Floats:

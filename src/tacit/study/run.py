@@ -23,6 +23,7 @@ from tacit.data.tables import Table
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.algorithms.fedavg import FedAvg
 from tacit.models.model import Model
+from tacit.training.losses import Loss, check_loss
 from tacit.training.metrics import METRICS
 from tacit.training.optimisers import Optimiser
 from tacit.training.sampling import Sampling
@@ -37,12 +38,14 @@ def setting(
     after: str | None = None,
     elsewhere: str | None = None,
     asks: bool = False,
+    label: str | None = None,
 ) -> Any:
     """A setting of a run: its default, and what it is about.
 
     `after` names the setting behind which it stands in a study; without it, that is the one before
     it in its class. `elsewhere` is the error's text if a run of another kind gets the setting. A
-    setting that `asks` may be given to a run of any kind: it asks for further runs.
+    setting that `asks` may be given to a run of any kind: it asks for further runs. `label` is what
+    labels and tables call it, where one of their figures has its name.
     """
     metadata = {
         "default": default,
@@ -50,6 +53,7 @@ def setting(
         "after": after,
         "elsewhere": elsewhere,
         "asks": asks,
+        "label": label,
     }
     return field(metadata=metadata)
 
@@ -74,6 +78,12 @@ class Run:
         "iid", "how the samples are divided among the clients; see tacit list splits"
     )
     clients: int = setting(4, "how many organisations take part")
+    loss: Loss = setting(
+        "auto",
+        "what models are trained for; see tacit list losses; your own:"
+        " {name: function, path: package.module:function}",
+        label="objective",
+    )
     optimiser: Optimiser = setting(
         "sgd", "each client's local optimiser, new in each round; see tacit list optimisers"
     )
@@ -166,7 +176,8 @@ class Run:
             raise StudyError(f"patience: expected 1 or more, got {self.patience}")
 
     def check_data(self, module: nn.Module, dataset: Dataset, sizes: Sequence[int]) -> None:
-        """Raises StudyError where the model or the clients' sample counts do not suit the run."""
+        """Raises StudyError where the data, the model or the sample counts do not suit the run."""
+        check_loss(self.loss, dataset)
         if not normalises_by_batch(module):
             return
         if not self.sampling.fixed_sizes:
@@ -176,10 +187,10 @@ class Run:
             )
         for client, samples in enumerate(sizes):
             size = self.batch_size_of(client) or samples
-            if leaves_one_over(samples, size):
+            if leaves_one_over(self.sampling.used(samples, size), size):
                 raise StudyError(
                     f"BatchNorm needs two samples in a batch, and client {client} has {samples} in"
-                    f" batches of {size}; use another batch_size"
+                    f" batches of {size}; use another batch_size{_drop_last_remedy(samples, size)}"
                 )
 
     def cautions(self) -> list[str]:
@@ -301,6 +312,13 @@ def _check_target(target: float, metric: str) -> None:
     if target <= 0 or (has_bounds and target > 1):
         wanted = "a share above 0 and up to 1" if has_bounds else "a number above 0"
         raise StudyError(f"target_accuracy: expected {wanted}, got {target}")
+
+
+def _drop_last_remedy(samples: int, batch_size: int) -> str:
+    """What else helps against a single sample that is left over."""
+    if not samples > batch_size > 1:
+        return ""
+    return ", or leave that sample out: sampling: {name: epochs, drop_last: true}"
 
 
 def _check_each(name: str, value: int | tuple[int, ...] | None, clients: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from tacit.data.tables import Table
 from tacit.study.kinds.reference import REFERENCE
 from tacit.study.run import Run
-from tacit.study.settings import METHODS, describe
+from tacit.study.settings import METHODS, SETTINGS, describe
 from tacit.study.source_keys import source_key
 from tacit.study.texts import short_values, text
 
@@ -54,6 +54,7 @@ def _settings_of(run: Run) -> Label:
     settings = {key: value for key, value in settings.items() if _stays(key)}
     settings["dataset"] = {key: value for key, value in settings["dataset"].items() if key != TEST}
     settings = _after(settings, "dataset", {TEST: run.dataset.tested_on})
+    settings = {_column(key): value for key, value in settings.items()}
     return {**settings, "algorithm": method}
 
 
@@ -69,6 +70,12 @@ def _after(settings: Label, before: str, more: Label) -> Label:
 
 def _stays(key: str) -> bool:
     return key == "algorithm" or key not in METHODS
+
+
+def _column(key: str) -> str:
+    """What labels call a setting: by its name, unless a figure has that name."""
+    label = SETTINGS[key].metadata["label"] if key in SETTINGS else None
+    return label or key
 
 
 def _varying(runs: Sequence[Run], settings: Sequence[Label]) -> list[str]:
@@ -128,7 +135,7 @@ def row_names(labels: Sequence[Label]) -> list[str]:
     algorithms = {label["algorithm"] for label in labels} - {REFERENCE}
     names = []
     for label in labels:
-        if label in references:
+        if label["algorithm"] == REFERENCE:
             names.append(_row_name(label, vary_in_references, with_algorithm=True))
         else:
             names.append(_row_name(label, settings, with_algorithm=len(algorithms) != 1))

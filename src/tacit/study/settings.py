@@ -11,33 +11,26 @@ from tacit.core.errors import StudyError
 from tacit.core.registry import Registered, import_folder
 from tacit.study.grid import make_points
 from tacit.study.run import Run
+from tacit.study.setting_order import USUAL, order_kinds, order_settings
 from tacit.study.texts import plain
 from tacit.study.values import defaults_of, family_of, types_of
-
-USUAL = "horizontal"  # the kind of a run that no other kind claims
 
 
 def known_kinds() -> list[type[Run]]:
     """Every kind of run, the usual one first, then in alphabetical order."""
     import_folder("tacit.study.kinds")
-    names = sorted(Run.kinds, key=lambda name: (name != USUAL, name))
-    return [Run.kinds[name] for name in names]
+    return [Run.kinds[name] for name in order_kinds(list(Run.kinds))]
 
 
 def _in_order(kinds: Sequence[type[Run]]) -> dict[str, Field[Any]]:
     """The settings of these kinds, each after the setting that it names."""
-    order: list[str] = []
     settings: dict[str, Field[Any]] = {}
+    placed = []
     for kind in kinds:
-        previous: str | None = None
         for item in fields(kind):
-            if item.name not in settings:
-                before = item.metadata["after"] or previous
-                position = order.index(before) + 1 if before else 0
-                order.insert(position, item.name)
-                settings[item.name] = item
-            previous = item.name
-    return {name: settings[name] for name in order}
+            settings.setdefault(item.name, item)
+        placed.append([(item.name, item.metadata["after"]) for item in fields(kind)])
+    return {name: settings[name] for name in order_settings(placed)}
 
 
 def _joined(

@@ -22,6 +22,7 @@ from tacit.study.run import Run
 from tacit.study.run_names import label_runs
 from tacit.study.source_keys import source_key
 from tacit.study.study import Study
+from tacit.study.texts import plain
 
 SUSPECTS = (
     "dataset",
@@ -77,6 +78,8 @@ class _Loading:
         self.datasets: dict[str, Dataset] = {}
         self.partitions: dict[str, Partition] = {}
         self.divisions: dict[str, Division] = {}
+        self.model_key = ""
+        self.model = nn.Module()
 
     def load(self, run: Run) -> None:
         """Loads the run's data set, and its public data if it has any."""
@@ -88,9 +91,19 @@ class _Loading:
         """Who holds what of the run's data; or an error, if the data do not suit the run."""
         key = division_key(run)
         dataset = self.datasets[source_key(run.dataset)]
-        partition, _ = try_out(run, dataset, self.partitions.get(key))
-        self.partitions[key] = partition
+        if key not in self.partitions:
+            self.partitions[key] = divide_for(run, dataset)
+        partition = self.partitions[key]
+        check_data(run, self._untrained(run, dataset), dataset, partition)
         return partition
+
+    def _untrained(self, run: Run, dataset: Dataset) -> nn.Module:
+        """A model like the run's, of any seed: the last one, if it is alike."""
+        key = str(plain([run.model, run.dataset]))
+        if key != self.model_key:
+            self.model = _make_module(run, dataset)
+            self.model_key = key
+        return self.model
 
     def keep_division(self, run: Run, split: str, partition: Partition) -> None:
         """Keeps the division for the drawings of the study's splits."""
@@ -132,9 +145,18 @@ def try_out(
     `partition` is the division, if it has been made before.
     """
     partition = partition or divide_for(run, dataset)
-    module = make_module(run.model, dataset.x.shape[1:], dataset.outputs, run.seed)
-    run.check_data(module, dataset, [len(samples) for samples in partition.train])
+    module = _make_module(run, dataset)
+    check_data(run, module, dataset, partition)
     return partition, module
+
+
+def check_data(run: Run, module: nn.Module, dataset: Dataset, partition: Partition) -> None:
+    """Refuses a run whose model or whose clients' samples do not suit it."""
+    run.check_data(module, dataset, [len(samples) for samples in partition.train])
+
+
+def _make_module(run: Run, dataset: Dataset) -> nn.Module:
+    return make_module(run.model, dataset.x.shape[1:], dataset.outputs, run.seed)
 
 
 def divide_for(run: Run, dataset: Dataset) -> Partition:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tacit.core.registry import Registered
 
+SIMPLE = (type(None), bool, int, float, str)
 Spec = dict[str, Any]  # a method as a file has it: {"name": "fedprox", "mu": 0.1}
 
 
@@ -20,8 +21,8 @@ def short_values(values: list[Any]) -> list[Any]:
     >>> short_values([{"name": "fedprox", "mu": 0.1}, {"name": "fedprox", "mu": 1}, 3])
     ['fedprox(mu=0.1)', 'fedprox(mu=1)', 3]
     """
-    specs = _specs_in(values)
-    return [_short_value(value, specs) for value in values]
+    varying = _varying_fields(_specs_in(values))
+    return [_short_value(value, varying) for value in values]
 
 
 def _specs_in(values: list[Any]) -> list[Spec]:
@@ -33,25 +34,37 @@ def _specs_in(values: list[Any]) -> list[Spec]:
     return specs
 
 
-def _short_value(value: Any, specs: list[Spec]) -> Any:
+def _varying_fields(specs: list[Spec]) -> dict[str, set[str]]:
+    """For each method's name, the fields in which these specs of it differ."""
+    first: dict[str, dict[str, str]] = {}
+    varying: dict[str, set[str]] = {}
+    for spec in specs:
+        name = str(_name(spec))
+        texts = {key: str(value) for key, value in spec.items()}
+        expected = first.setdefault(name, texts)
+        differing = {key for key, value in texts.items() if value != expected.get(key)}
+        varying.setdefault(name, set()).update(differing)
+    return varying
+
+
+def _short_value(value: Any, varying: dict[str, set[str]]) -> Any:
     if isinstance(value, list):
         if not all(_name(item) for item in value):
             return text(value)
-        return " + ".join(_short_spec(item, specs) for item in value) or "plain"
+        return " + ".join(_short_spec(item, varying) for item in value) or "plain"
     if _name(value):
-        return _short_spec(value, specs)
+        return _short_spec(value, varying)
     return value
 
 
-def _short_spec(spec: Spec, specs: list[Spec]) -> str:
-    """`fedprox(mu=0.1)`, if another of these specs is a fedprox with another mu."""
-    name = _name(spec)
-    namesakes = [candidate for candidate in specs if _name(candidate) == name]
+def _short_spec(spec: Spec, varying: dict[str, set[str]]) -> str:
+    """`fedprox(mu=0.1)`, if the mu of fedprox varies."""
+    name = str(_name(spec))
     fields = []
     for key, value in spec.items():
-        if len({str(namesake[key]) for namesake in namesakes}) > 1:
+        if key in varying[name]:
             fields.append(f"{key}={text(value)}")
-    return f"{name}({', '.join(fields)})" if fields else str(name)
+    return f"{name}({', '.join(fields)})" if fields else name
 
 
 def text(value: Any) -> str:
@@ -61,6 +74,8 @@ def text(value: Any) -> str:
 
 def plain(value: Any) -> Any:
     """Registered objects and tuples as what YAML and JSON can hold."""
+    if type(value) in SIMPLE:  # most are, and asking an abstract class takes long
+        return value
     if isinstance(value, Registered):
         return plain(value.spec())
     if isinstance(value, Mapping):

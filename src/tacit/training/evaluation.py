@@ -15,7 +15,7 @@ from tacit.core.rows import Rows, join, pick
 from tacit.core.vectors import Layout
 from tacit.training.batches import Samples
 from tacit.training.channels import store_channels_last
-from tacit.training.losses import Loss, is_regression, losses
+from tacit.training.losses import USUAL, Loss, is_regression
 from tacit.training.threads import map_in_threads
 
 AT_ONCE = 32_768  # samples of all rows together; more would not be faster
@@ -66,7 +66,7 @@ def evaluate(
     chunk: int = 1024,
     side_by_side: int = 1,
     *,
-    loss: Loss = losses,
+    loss: Loss = USUAL,
 ) -> Answers:
     """A model's answers to these samples, (n, ...) and (n,).
 
@@ -83,21 +83,16 @@ def _evaluate_chunk(module: nn.Module, samples: Chunk, loss: Loss) -> Answers:
     x, y = samples
     output = module(x)
     if not len(y):
-        return _no_answers(output, y)
-    return Answers(loss(output, y), *read_output(output, y))
+        return Answers(output.new_zeros(0), *read_output(output, y, loss))
+    return Answers(loss(output, y), *read_output(output, y, loss))
 
 
-def read_output(output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def read_output(output: Tensor, y: Tensor, loss: Loss = USUAL) -> tuple[Tensor, Tensor]:
     """What a model's output (n, outputs) says: the second and third entries of `Answers`."""
+    predicted = loss.predicted(output)
     if is_regression(output, y):
-        return output[..., 0], output.new_zeros(0, dtype=torch.int64)
-    return output.softmax(-1), output.argmax(-1)
-
-
-def _no_answers(output: Tensor, y: Tensor) -> Answers:
-    """The answers to no samples."""
-    losses = output.new_zeros(0)
-    return Answers(losses, *read_output(output, y))
+        return predicted, output.new_zeros(0, dtype=torch.int64)
+    return predicted, output.argmax(-1)
 
 
 def _evaluate_in_threads(
@@ -134,7 +129,7 @@ def evaluate_rows(
     samples: Samples,
     index: Tensor,
     *,
-    loss: Loss = losses,
+    loss: Loss = USUAL,
 ) -> Answers:
     """As `evaluate`, for K models at once: every entry has K rows.
 
@@ -151,7 +146,7 @@ def evaluate_rows(
             y = y.expand(rows, *y.shape)
         output = outputs(w, buffers, x).flatten(0, 1)
         y = y.flatten(0, 1)
-        predicted, classes = read_output(output, y)
+        predicted, classes = read_output(output, y, loss)
         by_row = (loss(output, y), predicted, classes)
         chunks.append(Answers(*[values.unflatten(0, (rows, -1)) for values in by_row]))
     return join_answers(chunks, 1)
@@ -163,7 +158,7 @@ def evaluate_in_turn(
     samples: Samples,
     indices: Sequence[Tensor] | None = None,
     *,
-    loss: Loss = losses,
+    loss: Loss = USUAL,
     side_by_side: int = 1,
 ) -> list[Answers]:
     """One model after another, each loaded into `module`.
@@ -190,7 +185,7 @@ def evaluate_together(
     samples: Samples,
     indices: Sequence[Tensor] | None = None,
     *,
-    loss: Loss = losses,
+    loss: Loss = USUAL,
 ) -> list[Answers]:
     """As `evaluate_in_turn`, all models at once."""
     w = torch.stack([row for row, _ in models])

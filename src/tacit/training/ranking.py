@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tacit.core.arrays import Floats, Index
 
-Codes = NDArray[np.uint64]
+Keys = NDArray[np.uint64]
 POSITIVE = np.uint64(1)  # the lowest bit of a key
 GROUP = np.uint64(33)  # where the group begins in a key, above 32 bits of the score
 
@@ -53,7 +53,7 @@ class Ranking:
         return cls._of_sorted(keys, groups)
 
     @classmethod
-    def _of_sorted(cls, keys: Codes, groups: int) -> Ranking:
+    def _of_sorted(cls, keys: Keys, groups: int) -> Ranking:
         seen = np.cumsum(keys & POSITIVE, dtype=np.int64)  # positives up to each row
         score = keys >> POSITIVE
         is_last = np.ones(len(keys), bool)  # of the rows with its score
@@ -103,14 +103,14 @@ class Ranking:
         return _divide(summed, self.total_positives)
 
 
-def _ordinal(scores: NDArray[np.floating]) -> Codes:
+def _ordinal(scores: NDArray[np.floating]) -> Keys:
     """Whole numbers below 2^32 in the order of the scores; equal scores get equal numbers."""
     if scores.dtype == np.float32 and scores.size and scores.min() >= 0:
         # the bits of floats that are not negative are in the order of the floats
         bits = np.ascontiguousarray(scores + np.float32(0)).view(np.uint32)
         return bits.astype(np.uint64)
     _, codes = np.unique(scores, return_inverse=True)
-    ordinal: Codes = codes.reshape(scores.shape).astype(np.uint64)
+    ordinal: Keys = codes.reshape(scores.shape).astype(np.uint64)
     return ordinal
 
 

@@ -134,6 +134,42 @@ def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path) -> None:
     assert done.stdout == ""
 
 
+ABSURD = "optimiser={name: sgd, lr: 1.0e30}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (["algorithm=fedavg"], "error: the run diverged: "),
+        (["algorithm=[fedavg, fedprox]"], "error: all 2 runs diverged: "),
+    ],
+)
+def test_a_study_of_which_every_run_diverged_has_an_exit_code(
+    tmp_path: Path, settings: list[str], line: str
+) -> None:
+    (tmp_path / "s.yaml").write_text(SMALL)
+    options = ["model=mlp", ABSURD, "--out", "out", "--quiet"]
+    done = tacit("run", "s.yaml", *settings, *options, cwd=tmp_path)
+    assert done.returncode == 3
+    assert done.stderr.startswith(line)
+    assert "smaller learning rate" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert (tmp_path / "out" / "report.html").exists()
+    again = tacit("run", "--resume", "out", "--json", cwd=tmp_path)
+    assert again.returncode == 3
+    assert {run["status"] for run in json.loads(again.stdout)["runs"]} == {"diverged"}
+
+
+def test_one_run_that_did_not_diverge_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(SMALL)
+    rates = "optimiser={name: sgd, lr: [1.0e30, 0.1]}"
+    settings = ["algorithm=fedavg", "model=mlp", rates]
+    done = tacit("run", "s.yaml", *settings, "--out", "out", "--json", cwd=tmp_path)
+    assert done.returncode == 0
+    statuses = [run["status"] for run in json.loads(done.stdout)["runs"]]
+    assert sorted(statuses) == ["diverged", "finished"]
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_leaves_a_run_that_can_be_resumed(
     tmp_path: Path, number: signal.Signals, code: int

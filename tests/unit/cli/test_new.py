@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from commands import tacit
 from typer.testing import CliRunner
 
 from tacit.cli.main import app
-from tacit.core.errors import TacitError
+from tacit.core.errors import DataError, TacitError
+from tacit.data.datasets import Source
 from tacit.study.study import Study
 
 
@@ -71,7 +73,9 @@ def test_categories_dates_and_dropped_columns_are_written_down(folder: Path) -> 
     [
         (["--table", "patients.csv"], "which column of patients.csv is to be predicted"),
         (["--target", "outcome"], "name it too: --table my.csv"),
-        (["--table", "patients.csv", "--target", "outcom"], "did you mean outcome"),
+        (["--table", "patients.csv", "--target", "outcom"], r"did you mean outcome\? \(--target\)"),
+        (["--table", "patients.csv", "--target", "outcome", "--drop", "ag"], r"age\? \(--drop\)"),
+        (["--table", "patients.csv", "--target", "outcome", "--task", "guess"], r"\(--task\)"),
         (["--table", "nowhere.csv", "--target", "outcome"], "nowhere.csv does not exist"),
         (["--task", "regression"], "name it too: --table my.csv"),
     ],
@@ -82,3 +86,43 @@ def test_what_cannot_be_read_is_said_and_nothing_is_written(
     with pytest.raises(TacitError, match=message):
         new(*arguments)
     assert not (folder / "study.yaml").exists()
+
+
+def test_a_column_that_cannot_be_taken_is_said_with_the_option_that_helps(folder: Path) -> None:
+    table = pd.read_csv("patients.csv").assign(visit="31/12/2025")
+    table.to_csv("visits.csv", index=False)
+    done = tacit("new", "study.yaml", "--table", "visits.csv", "--target", "outcome", cwd=folder)
+    assert done.returncode == 2
+    assert done.stderr.endswith("dates: {visit: '%d/%m/%Y'} (--date visit=%d/%m/%Y)\n")
+    assert done.stderr.count("\n") == 1
+    assert not (folder / "study.yaml").exists()
+
+
+def test_several_columns_that_cannot_be_taken_have_a_line_each(folder: Path) -> None:
+    table = pd.read_csv("patients.csv").assign(visit="31/12/2025")
+    table["full name"] = [f"person {number}x" for number in range(len(table))]
+    table["weight"] = [f"{number} kg" for number in range(len(table))]
+    table.to_csv("visits.csv", index=False)
+    command = ["new", "study.yaml", "--table", "visits.csv", "--target", "outcome"]
+    done = tacit(*command, cwd=folder)
+    assert done.returncode == 2
+    heading, *lines = done.stderr.splitlines()
+    assert heading == f"error: {folder / 'visits.csv'}: 3 columns cannot be taken:"
+    options = ["(--date visit=%d/%m/%Y)", "(--drop 'full name')", "(--drop weight)"]
+    for line, option in zip(lines, options, strict=True):
+        assert line.startswith("  column ")
+        assert line.endswith(option)
+    remedies = ["--date", "visit=%d/%m/%Y", "--drop", "full name", "--drop", "weight"]
+    assert tacit(*command, *remedies, cwd=folder).returncode == 0
+
+
+def test_in_python_several_columns_are_one_line(folder: Path) -> None:
+    table = pd.read_csv("patients.csv").assign(visit="31/12/2025", left="1/2/2025")
+    table.to_csv("visits.csv", index=False)
+    source = Source.build({"name": "table", "path": "visits.csv", "target": "outcome"})
+    with pytest.raises(DataError) as caught:
+        source.load()
+    assert "\n" not in str(caught.value)
+    assert "2 columns cannot be taken: column visit looks like dates" in str(caught.value)
+    assert "--" not in str(caught.value)
+    assert [detail.parameters for detail in caught.value.details] == [("dates",), ("dates",)]

@@ -19,7 +19,6 @@ from playground import FAST, StopAfter, assert_same, everything
 import tacit
 from tacit.core.errors import DataError, StudyError, TacitError
 from tacit.core.events import Event, RoundFinished, StudyStarted
-from tacit.execution.runner import new_folder
 from tacit.records.history import read_lines
 from tacit.report.results import Results
 from tacit.study import settings, study_data
@@ -309,12 +308,6 @@ def test_folders_that_hold_no_study_are_named(tmp_path: Path) -> None:
         tacit.resume(tmp_path)
     with pytest.raises(StudyError, match="holds no study"):
         Results(tmp_path)
-
-
-def test_two_runs_in_one_second_get_two_folders(tmp_path: Path) -> None:
-    first = new_folder(STUDY.name, tmp_path)
-    first.mkdir()
-    assert new_folder(STUDY.name, tmp_path) != first
 
 
 def test_a_study_that_cannot_start_leaves_no_folder(

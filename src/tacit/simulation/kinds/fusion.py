@@ -36,6 +36,7 @@ from tacit.study.kinds.fusion import FusionRun
 from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.training.batches import Samples
 from tacit.training.evaluation import Answers
+from tacit.training.losses import USUAL
 from tacit.training.yardstick import Yardstick
 
 
@@ -58,7 +59,8 @@ class FusionSimulation(Engine, kind="fusion"):
         # by model, what trains the clients that have it
         self.simulations = _make_simulations(runs, dataset, options)
         samples = self._any_simulation.samples
-        self.tester = NetworkTester(self.yardstick, samples.test_x, samples.test_y)
+        loss = self._any_simulation.trainer.loss or USUAL
+        self.tester = NetworkTester(self.yardstick, samples.test_x, samples.test_y, loss)
         for state in self.states:
             state.by_model = self._client_states(state)
 

@@ -41,6 +41,7 @@ from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.study.tested_clients import is_crowd
 from tacit.training.batches import Samples
 from tacit.training.evaluation import Answers
+from tacit.training.losses import Loss, fit_loss
 from tacit.training.row_trainer import RowTrainer
 from tacit.training.yardstick import Yardstick
 
@@ -87,6 +88,7 @@ class Simulation(Engine, kind="horizontal"):
         target = torch.device(device)
         samples, self.module, self.states = prepare(runs, dataset, target, partitions)
         options |= {"device": device, "at_once": at_once}
+        options |= _loss_of(runs, dataset)
         self.trainer = make_trainer(self.module, samples.train, **options)
         self.layout = self.trainer.layout
         test_samples = self.trainer.prepared(samples.test)
@@ -322,6 +324,15 @@ class Simulation(Engine, kind="horizontal"):
         return record, seconds
 
 
+def _loss_of(runs: Sequence[tuple[str, HorizontalRun]], dataset: Dataset) -> dict[str, Loss]:
+    """As an option of a trainer, what a block's rows are trained for; none for the usual loss."""
+    first, *others = [run.loss for _, run in runs]
+    if any(loss != first for loss in others):
+        raise ValueError("runs: expected runs of one loss, since they share a trainer")
+    loss = fit_loss(first, dataset)
+    return {} if loss is None else {"loss": loss}
+
+
 def choose(state: RunState) -> tuple[list[int], list[int]]:
     """The clients of this round, and those of them whose replies will not be lost."""
     chosen = state.run.participants(state.round)
@@ -343,8 +354,9 @@ def shares_nothing(state: RunState) -> bool:
     draw from torch's generator.
     """
     draws_weights = state.run.initial == "different" and state.round == 0
-    methods = (state.run.algorithm, state.run.optimiser)
+    methods = (state.run.algorithm, state.run.optimiser, state.run.loss)
     are_ours = all(type(method).__module__.startswith("tacit.") for method in methods)
+    are_ours = are_ours and not state.run.loss.calls
     return are_ours and not draws_weights and not state.stores
 
 

@@ -23,7 +23,10 @@ def draw_comparison(table: pd.DataFrame, title: str) -> Figure:
     from matplotlib.figure import Figure
 
     methods = [name for name in table.index if not is_reference(str(name))]
-    shown = table.loc[methods or list(table.index)].dropna(axis=1, how="all").astype(float)
+    compared = table.loc[methods or list(table.index)].astype(float)
+    shown = compared.dropna(axis=1, how="all")
+    if shown.empty:  # every run diverged
+        shown = compared
     rows, columns = shown.shape
     figure = Figure(figsize=(2.2 + 1.5 * columns, 1.2 + 0.38 * rows), layout="constrained")
     panel = figure.subplots()
@@ -34,13 +37,15 @@ def draw_comparison(table: pd.DataFrame, title: str) -> Figure:
     panel.set_yticks(range(rows), [str(name) for name in shown.index], fontsize=8)
     _write_values(panel, values)
     panel.set_title(title, fontsize=10)
-    figure.colorbar(image, ax=panel)
+    if not np.isnan(values).all():
+        figure.colorbar(image, ax=panel)
     return figure
 
 
 def _write_values(panel: Any, values: NDArray[np.float64]) -> None:
     """Each cell's number, white where the cell is dark."""
-    middle = (np.nanmin(values) + np.nanmax(values)) / 2
+    numbers = values[~np.isnan(values)]
+    middle = (numbers.min() + numbers.max()) / 2 if len(numbers) else math.nan
     for (row, column), value in np.ndenumerate(values):
         text = "diverged" if math.isnan(value) else f"{value:.3f}"
         colour = "white" if value < middle else "black"
