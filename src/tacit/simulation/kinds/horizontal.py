@@ -87,15 +87,12 @@ class Simulation(Engine, kind="horizontal"):
     ) -> None:
         target = torch.device(device)
         samples, self.module, self.states = prepare(runs, dataset, target, partitions)
-        options |= {"device": device, "at_once": at_once}
-        options |= _loss_of(runs, dataset)
+        options |= {"device": device, "at_once": at_once, **_loss_of(runs, dataset)}
         self.trainer = make_trainer(self.module, samples.train, **options)
         self.layout = self.trainer.layout
         test_samples = self.trainer.prepared(samples.test)
         self.samples = BlockSamples(self.trainer.samples, test_samples)
         self.dataset = dataset
-        self.shape = tuple(dataset.x.shape[1:])
-        self.outputs = dataset.outputs
         self.yardstick = Yardstick.of(dataset, metric or runs[0][1].metric)
         self.metrics = BlockMetrics(self.trainer, self.samples, self.yardstick)
         self.batches_ahead = BatchesAhead(self.trainer)
@@ -252,7 +249,8 @@ class Simulation(Engine, kind="horizontal"):
         run = state.run
         if run.initial != "different" or state.round > 0:
             return None
-        module = make_module(run.model, self.shape, self.outputs, run.seed, "client", client)
+        shape = tuple(self.dataset.x.shape[1:])
+        module = make_module(run.model, shape, self.dataset.outputs, run.seed, "client", client)
         return self.layout.flatten(module).to(state.initial)[None]
 
     def _deliver(self, state: RunState, drafts: list[Draft], chosen: list[int]) -> ClosedRound:
