@@ -25,7 +25,6 @@ from tacit.records import folder as folders
 from tacit.records.checkpoint import Checkpoints
 from tacit.records.environment import note_environment, read_environment
 from tacit.records.recorder import Recorder
-from tacit.study.checks import cautions
 from tacit.study.outlines import outline_study
 from tacit.study.run import Run
 from tacit.study.run_names import encoding_files, label_runs, row_names, run_ids, table_columns
@@ -122,7 +121,8 @@ def _play(
     checkpoints = Checkpoints(folder, key)
     plan = _plan(named, placement, loaded, checkpoints.ended)
     _note_environment(folder, plan)
-    outline_study(study).write(folder)
+    cautions = loaded.cautions([run for _, run in named])
+    outline_study(study, cautions).write(folder)
     _write_encodings([run for _, run in named], loaded.datasets, folder)
     rounds = {id: run.rounds for id, run in named}
     recorder = Recorder(folder, rounds, checkpoints, on_event)
@@ -131,7 +131,7 @@ def _play(
         checkpoints.arrange((block.index, block.runs) for block in plan.blocks)
         if text is not None:
             folders.write_text(folder / "study.yaml", text)
-        _warn(named, plan, on_event)
+        _warn(cautions, plan, on_event)
         on_event(_started_event(study, named, folder, recorder.done))
         if plan.blocks:
             tasks = _tasks(plan, named, key, exact=placement.exact)
@@ -163,8 +163,8 @@ def _write_encodings(runs: list[Run], datasets: dict[str, Dataset], folder: Path
             encoding.save(folder / file)
 
 
-def _warn(named: Sequence[RunWithId], plan: Plan, on_event: OnEvent) -> None:
-    for text in cautions([run for _, run in named]):
+def _warn(cautions: Sequence[str], plan: Plan, on_event: OnEvent) -> None:
+    for text in cautions:
         on_event(Warned(text))
     if plan.caution:
         on_event(Warned(plan.caution))
