@@ -15,6 +15,7 @@ from tacit.study.texts import plain
 REQUIRED = {
     "listed": {"lists": [[0]]},
     "table": {"path": "a.csv", "target": "y"},
+    "arrays": {"path": "arrays#0"},
     "function": {"path": "math:sqrt"},
     "module": {"path": "torch.nn:Identity"},
 }

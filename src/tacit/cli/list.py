@@ -17,6 +17,7 @@ from tacit.cli.terminal import console
 from tacit.core.errors import StudyError, suggest
 from tacit.core.fields import field_types
 from tacit.core.registry import Registered
+from tacit.training.metrics import METRICS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -51,13 +52,22 @@ def list_methods(
 
 def _chosen(family: str | None) -> dict[str, Rows]:
     """All families with their members, or the one that is named, in the plural or the singular."""
-    lists = read_families()
+    lists = {**read_families(), "metrics": metric_rows()}
     if family is None:
         return lists
-    for name in (f"{family}s", family):
+    for name in (f"{family}s", f"{family}es", family):
         if name in lists:
             return {name: lists[name]}
     raise StudyError(f"there is no list of {family!r}; {suggest(family, lists)}")
+
+
+def metric_rows() -> Rows:
+    """The metrics, which are no family: nothing about them can be set."""
+    rows = []
+    for metric in METRICS.values():
+        summary = f"For {metric.task}: {metric.about}. Sites merge it {metric.merges}."
+        rows.append({"name": metric.name, "summary": summary, "settings": {}, "choices": {}})
+    return rows
 
 
 def row(name: str, cls: type[Registered]) -> dict[str, Any]:

@@ -72,7 +72,8 @@ def comparison(tally: Tally, lines: int) -> RenderableType:
     best = {}
     for column in columns:
         table.add_column(column, justify="right")
-        best[column] = _best([tally.cell(row, column) for row in rows])
+        cells_of_column = [tally.cell(row, column) for row in rows]
+        best[column] = _best(cells_of_column, lowest=tally.lowest_is_best)
     visible = rows if len(rows) <= lines else rows[: max(1, lines)]
     for row in visible:
         cells = [_draw(tally.cell(row, column), best[column]) for column in columns]
@@ -83,11 +84,11 @@ def comparison(tally: Tally, lines: int) -> RenderableType:
     return table
 
 
-def _best(cells: list[TallyCell]) -> float | None:
+def _best(cells: list[TallyCell], *, lowest: bool) -> float | None:
     """The best mean of several seeds; one seed alone proves nothing."""
     finished = [cell for cell in cells if cell.state == "finished" and cell.runs > 1]
     means = [cell.mean for cell in finished if cell.mean is not None]
-    return max(means, default=None)
+    return min(means, default=None) if lowest else max(means, default=None)
 
 
 def _draw(cell: TallyCell, best: float | None) -> Text:

@@ -25,6 +25,7 @@ from tacit.cli.flags import FlagGroup
 from tacit.cli.fuse import fuse_command
 from tacit.cli.list import list_methods
 from tacit.cli.new import new_study
+from tacit.cli.predict import predict_command
 from tacit.cli.psi import psi_command
 from tacit.cli.report import report_command
 from tacit.cli.run import run_command
@@ -43,6 +44,7 @@ app = typer.Typer(
 app.command("run")(run_command)
 app.command("report")(report_command)
 app.command("watch")(watch_command)
+app.command("predict")(predict_command)
 app.command("splits")(splits_command)
 app.command("fuse")(fuse_command)
 app.add_typer(cert_app, name="cert")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 from tacit.cli.terminal import console, print_json
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from tacit.report.results import Results
@@ -16,7 +18,9 @@ MANY_ROWS = 12  # of a comparison; beyond them only the first table is printed
 
 
 def print_results(results: Results) -> None:
-    """Prints a table for each metric, runs that diverged, and where the report is."""
+    """Prints a table for each metric, what to take away, and where the report is."""
+    from tacit.report.findings import find
+
     screen = console()
     metrics = list(results.titles)
     if len(results.table(metrics[0])) > MANY_ROWS:
@@ -30,11 +34,37 @@ def print_results(results: Results) -> None:
     left_out = [title for metric, title in results.titles.items() if metric not in metrics]
     if left_out:
         screen.print(f"in the report: {'; '.join(left_out)}", highlight=False)
+    _print_all_metrics(results, screen)
+    for finding in find(results):
+        mark = "warning: " if finding.is_warning else "- "
+        screen.print(f"{mark}{finding.text}", highlight=False, soft_wrap=True)
     for run in results.summary().itertuples():
         if run.status == "diverged":
             text = f"{run.run} diverged in round {run.round}: its numbers grew without bound"
             screen.print(text, highlight=False)
     screen.print(f"\nreport: {results.report}", soft_wrap=True, highlight=False)
+
+
+def _print_all_metrics(results: Results, screen: Console) -> None:
+    """Every metric of every method, and of a mere guess."""
+    from rich.table import Table
+
+    from tacit.report.metric_frame import metric_frame
+    from tacit.training.metrics import METRICS
+
+    figures = metric_frame(results)
+    if figures.empty or len(figures) > MANY_ROWS:
+        return
+    table = Table(box=None, pad_edge=False)
+    table.add_column("method", overflow="fold")
+    for name in figures.columns:
+        table.add_column(METRICS[name].title, justify="right", overflow="fold")
+    for label, values in figures.iterrows():
+        cells = [_cell(value, math.nan, several=False) for value in values]
+        table.add_row(str(label), *cells)
+    screen.print("\nAll metrics", style="bold")
+    screen.print(table)
+    screen.print()
 
 
 def print_results_json(results: Results) -> None:

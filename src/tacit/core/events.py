@@ -25,6 +25,8 @@ class StudyStarted:
     grid: Mapping[str, tuple[str, str]]  # run -> its row and column in the comparison
     study: Mapping[str, Any] = field(default_factory=dict)  # all its settings, as in study.yaml
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # run -> its settings
+    metric: str = "accuracy"  # that decides
+    lowest_is_best: bool = False  # by this metric
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,12 @@ class RoundFinished:
     run: str
     round: int
     metrics: Mapping[str, Any]
+    metric: str = "accuracy"  # that decides
 
     @property
     def score(self) -> float | None:
-        """The global model's accuracy or, in a regression, R2; None where the run diverged."""
-        score: float | None = self.metrics.get("r2", self.metrics.get("accuracy"))
+        """The global model's figure by the metric that decides; None where the run diverged."""
+        score: float | None = self.metrics.get(self.metric)
         return score
 
 

@@ -23,7 +23,7 @@ import inspect
 import pkgutil
 import re
 from abc import ABC
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from tacit.core.errors import StudyError, shown, suggest
@@ -44,6 +44,8 @@ class Registered(ABC):
     home: ClassVar[str | None]
     key: ClassVar[str]
     name: ClassVar[str]
+    # whether `build` takes objects of the user's too, such as a class or a function
+    takes_objects: ClassVar[bool] = False
     members: ClassVar[dict[str, type[Any]]]
 
     def __init_subclass__(
@@ -76,6 +78,10 @@ class Registered(ABC):
     def calls(self) -> str | None:
         """The import path of the user's code that it calls, beside its own class."""
         return None
+
+    def variants(self) -> Sequence[Self]:
+        """The members that it stands for in a grid: itself, unless a setting asks for more."""
+        return (self,)
 
     @classmethod
     def known(cls) -> dict[str, type[Self]]:

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.core.errors import DataError
+from tacit.data.positive import guess_positive
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tacit.data.encoding import Encoding, Task
+    from tacit.data.groupings import Grouping
 
 CHECKED = 65_536  # samples at a time, since a check of all of them would hold the data twice
 GROUPS = 10  # of a regression's outcomes, for splits that divide samples by label
@@ -48,10 +50,16 @@ class Dataset:
     encoding: Encoding | None = field(default=None, repr=False)  # how a table became x
     # the table's rows, training rows first
     frame: pd.DataFrame | None = field(default=None, repr=False, compare=False)
+    left_out: str | None = None  # the owner whose rows are the test set, and who does not train
+    positive: int | None = None  # the class that counts as positive, where two were told apart
+    groupings: tuple[Grouping, ...] = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._check_samples("training", self.x, self.y)
         self._check_samples("test", self.test_x, self.test_y)
+        if self.positive is not None and (self.classes != 2 or self.positive not in (0, 1)):
+            got = f"{self.positive} of {self.classes} classes"
+            raise DataError(f"{self.name}: expected the positive class, 0 or 1 of two, got {got}")
         if self.owner is None:
             return
         if len(self.owner) != len(self.y) or not self.owners:
@@ -72,6 +80,13 @@ class Dataset:
     def score(self) -> Literal["accuracy", "r2"]:
         """What a model is judged by."""
         return "r2" if self.task == "regression" else "accuracy"
+
+    @cached_property
+    def positive_class(self) -> int | None:
+        """The code of the positive one of two classes: as named, or as the labels suggest."""
+        if self.classes != 2 or self.positive is not None:
+            return self.positive
+        return guess_positive(self.labels, self.y)
 
     @cached_property
     def groups(self) -> Tensor:

@@ -27,6 +27,7 @@ from tacit.data.dataset import Dataset as Dataset
 from tacit.data.dataset import to_labels
 from tacit.data.download import Remote, cache_folder, fetch
 from tacit.data.holdout import split_off_test
+from tacit.data.own_frames import recall_pair
 from tacit.data.readers import Pictures, read_cifar_batches, read_idx, read_image_parquet
 
 
@@ -36,6 +37,11 @@ class Source(Registered, family="datasets", home="tacit.data"):
 
     `load` reads it; `folder` is where the user keeps downloaded files.
     """
+
+    @property
+    def tested_on(self) -> str | None:
+        """Which samples it tests on, in short, where the user has said so."""
+        return None
 
     @abstractmethod
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset: ...
@@ -252,6 +258,21 @@ class FunctionSource(Source, name="function"):
             wanted = "a Dataset or a pair of arrays (x, y)"
             raise DataError(f"{self.path}: expected {wanted}, got {type(data).__name__}") from None
         return split_off_test(self.path, x, y, standardise=False)
+
+
+@dataclass(frozen=True)
+class ArraysSource(Source, name="arrays"):
+    """Your own arrays, given in Python as `dataset=(x, y)`, where samples have a shape, as pictures
+    have. They are taken as they are.
+
+    If y holds floats, they are numbers to predict; anything else is taken as classes.
+    """
+
+    path: str
+
+    def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
+        x, y = recall_pair(self.path)
+        return split_off_test("arrays", x, y, standardise=False)
 
 
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path | None:

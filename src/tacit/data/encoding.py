@@ -60,8 +60,13 @@ class Target:
         if self.task == "regression":
             numbers = output[:, 0].double() * self.spread + self.centre
             return numbers.tolist()
-        originals = [_original(label, self.type) for label in self.labels]
+        originals = self.label_values
         return [originals[code] for code in output.argmax(1).tolist()]
+
+    @property
+    def label_values(self) -> list[Any]:
+        """The labels as they are in the table."""
+        return [_original(label, self.type) for label in self.labels]
 
 
 @dataclass(frozen=True)

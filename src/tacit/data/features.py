@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from tacit.core.arrays import Floats
 from tacit.core.errors import DataError
@@ -191,6 +192,15 @@ def as_text(values: pd.Series[Any]) -> list[str | None]:
         text = _text(value)
         texts.append(None if text in MISSING else text)
     return [texts[code] if code >= 0 else None for code in codes]
+
+
+def hash_column(values: pd.Series[Any]) -> NDArray[np.uint64]:
+    """A number per row, equal where the values are equal."""
+    try:
+        hashes = pd.util.hash_pandas_object(values, index=False)
+    except TypeError:  # lists
+        hashes = pd.util.hash_pandas_object(values.astype(str), index=False)
+    return np.asarray(hashes, dtype=np.uint64)
 
 
 def as_numbers(name: str, values: pd.Series[Any]) -> Floats:

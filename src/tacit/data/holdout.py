@@ -31,8 +31,7 @@ def hold_out(
 
     Every owner keeps a row to train on.
     """
-    if not 0 < share < 1:
-        raise DataError(f"{name}: expected a test share above 0 and below 1, got {share}")
+    check_share(name, share)
     if rows < 3:
         raise DataError(
             f"{name}: expected three rows or more, to learn from and to test on, got {rows}"
@@ -50,6 +49,12 @@ def hold_out(
                 " learn from; more clients need two rows or more"
             )
     return train, test
+
+
+def check_share(name: str, share: float) -> None:
+    """Refuses a share of the rows that leaves none to train or to test on."""
+    if not 0 < share < 1:
+        raise DataError(f"{name}: expected a test share above 0 and below 1, got {share}")
 
 
 def _draw_test(groups: NDArray[Any], share: float, fewest: int) -> Index:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import itertools
@@ -11,6 +12,7 @@ import re
 import struct
 import tarfile
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,6 +125,16 @@ def read_table(path: Path, *, as_text: bool = False) -> Any:
         raise ValueError(
             "expected a name that ends in .csv, .tsv or .parquet; save it as one of these"
         )
+
+
+def repeated_names(path: Path) -> list[str]:
+    """The names that a CSV file gives to several columns. pandas calls the second `a.1`."""
+    if path.suffix not in (".csv", ".tsv", ".txt", ".gz"):
+        return []
+    separator = "\t" if path.suffix == ".tsv" else _sniff_marks(path)["sep"]
+    header = next(csv.reader(_first_lines(path), delimiter=separator), [])
+    counts = Counter(header)
+    return [name for name, count in counts.items() if name and count > 1]
 
 
 def _read_csv(path: Path, **options: Any) -> Any:

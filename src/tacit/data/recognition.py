@@ -20,6 +20,10 @@ FEW = 10  # a column with so many different texts, or fewer, does not hold names
 NEARLY_ALL = 0.8  # if more of a column's texts are different, it holds names or ids
 
 
+class NamesError(DataError):
+    """A column holds names or ids: nearly all of its texts are different."""
+
+
 def recognise(
     name: str, values: pd.Series[Any], format: str | None, category: bool
 ) -> type[Column]:
@@ -97,7 +101,7 @@ def _dominate(alike: list[str], texts: list[str]) -> bool:
 def _refuse_identifiers(name: str, texts: list[str]) -> None:
     different = len(set(texts))
     if different > FEW and different > NEARLY_ALL * len(texts):
-        raise DataError(
+        raise NamesError(
             f"column {name} has {different} different texts in {len(texts)} training rows,"
             " as names and ids do, and nothing can be learnt from it;"
             f" add drop: [{name}]",

@@ -18,17 +18,35 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.core.arrays import Index
-from tacit.core.errors import DataError, suggest
-from tacit.core.events import OnEvent, Warned, ignore
+from tacit.core.errors import DataError, StudyError, suggest
+from tacit.core.events import OnEvent, ignore
 from tacit.core.files import expanded
-from tacit.data.dataset import Dataset, to_labels
-from tacit.data.datasets import Source
-from tacit.data.encoding import Encoding, LabelType, Target
-from tacit.data.features import as_numbers, as_text
-from tacit.data.holdout import encode_labels, hold_out, standardise_target
-from tacit.data.readers import read_table
-
-FEW = 20  # a target with so many different whole numbers, or fewer, is taken for classes
+from tacit.data.dataset import Dataset
+from tacit.data.datasets import Source, data_folder
+from tacit.data.encoding import Encoding, Target
+from tacit.data.groupings import Grouping, group_rows
+from tacit.data.holdout import hold_out
+from tacit.data.outcomes import (
+    drop_without_outcome,
+    explain_guess,
+    number_owners,
+    read_target,
+    scale_outcomes,
+)
+from tacit.data.own_frames import TITLE, is_frame_name, recall
+from tacit.data.positive import find_positive
+from tacit.data.readers import read_table, repeated_names
+from tacit.data.table_notes import TableNotes
+from tacit.data.table_rows import (
+    TableRows,
+    add_test_file,
+    choose_test,
+    describe_test,
+    name_single_class,
+    training_owners,
+)
+from tacit.data.table_warnings import find_warnings, note_repeats
+from tacit.data.test_choice import EACH, TestChoice, as_setting
 
 
 @dataclass(frozen=True)
@@ -40,6 +58,15 @@ class Table(Source, name="table"):
     `dates: {visit: "%d/%m/%Y"}`. `categories` are numeric columns that are really categories;
     `drop` leaves columns out. By default, `task` is classification if the target is text, true or
     false, or has only a few different whole numbers; otherwise it is regression.
+
+    `positive` names the one of two classes that is looked for, such as `ill`. `fairness` lists
+    columns by which results are also told, such as sex and age: features or not.
+
+    `test` says which rows are tested on, in place of a share of all rows: a file of its own
+    (`test: patients_2025.csv`), whole groups (`{group: patient}`), the latest rows
+    (`{time: admitted}` or `{time: admitted, from: 2025-01-01}`), or the rows of one client
+    (`{client: Turku}`), which takes no part in training; `{client: each}` leaves out one client
+    after the other.
     """
 
     path: str
@@ -50,82 +77,222 @@ class Table(Source, name="table"):
     dates: Mapping[str, str] = field(default_factory=dict, hash=False)
     categories: tuple[str, ...] = ()
     task: Literal["auto", "classification", "regression"] = "auto"
+    positive: str | int | bool | None = None
+    fairness: tuple[str, ...] = ()
+    test: str | float | Mapping[str, Any] | None = field(default=None, hash=False)
+
+    def __post_init__(self) -> None:
+        choice = self._choice  # refuses at once what makes no sense
+        if choice.client is not None and self.client is None:
+            raise StudyError(
+                f"test: {choice.client!r} is a client, and no column says whose a row is; add"
+                " client: column"
+            )
+        if choice.group is not None and choice.group == self.client:
+            raise StudyError(
+                f"test: {choice.group} says whose a row is; to test on clients that do not train,"
+                " write {client: each}, or name one"
+            )
+        if isinstance(self.test, Mapping):  # YAML reads dates and numbers
+            texts = {str(key): as_setting(value) for key, value in self.test.items()}
+            object.__setattr__(self, "test", texts)
+
+    @property
+    def _choice(self) -> TestChoice:
+        return TestChoice.read(self.test)
+
+    @property
+    def title(self) -> str:
+        """What its notes call it: its file's name, unless it is a data frame."""
+        return _title(Path(self.path))
+
+    @property
+    def tested_on(self) -> str | None:
+        return self._choice.text
+
+    def variants(self) -> tuple[Table, ...]:
+        """Itself or, where each client is left out in turn, a table for every client."""
+        if self._choice.client != EACH:
+            return (self,)
+        path = self._find(self.path, data_folder())
+        table = self._read(path)
+        with _naming(path):
+            table, _ = drop_without_outcome(table, self.target)
+            _, owners = self._read_owners(table)
+        return tuple(replace(self, test={"client": owner}) for owner in owners)
 
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
-        path = self._find(folder)
-        table = read_table(path).rename(columns=str)
-        self._check_content(table)
-        self._check_columns(list(table.columns))
+        path = self._find(self.path, folder)
+        table = self._read(path)
+        notes = TableNotes(_title(path), on_event)
+        if not is_frame_name(self.path):
+            for name in repeated_names(path):
+                notes.warn(
+                    f"two columns are called {name}; the second is read as {name}.1, so rename one"
+                )
         with _naming(path):
-            table, notes = _drop_without_outcome(table, self.target)
-            for note in notes:
-                on_event(Warned(f"{path.name}: {note}"))
-            target, outcomes = _read_target(table[self.target], self.task)
-            guess = _explain_guess(table[self.target], target, self.task)
-            if guess is not None:
-                notes.append(guess)
-                if len(target.labels) != 2:  # that two values are classes needs no warning
-                    on_event(Warned(f"{path.name}: {guess}"))
-            return self._encode(path.name, table, target, outcomes, notes)
+            rows = self._read_rows(table, notes)
+        sources = str(path)
+        if self._choice.path is not None:
+            test_path = self._find(self._choice.path, folder)
+            rows = self._add_test_file(rows, test_path, notes)
+            sources = f"{path} with {_title(test_path)}"
+        with _naming(sources):
+            return self._encode(rows, notes)
 
-    def _encode(
-        self,
-        name: str,
-        table: pd.DataFrame,
-        target: Target,
-        outcomes: NDArray[Any],
-        notes: list[str],
-    ) -> Dataset:
-        """The data set: test rows are set aside first, and the encoding learns from the others."""
+    def _read_rows(self, table: pd.DataFrame, notes: TableNotes) -> TableRows:
+        """The rows that have an outcome."""
+        table, gaps = drop_without_outcome(table, self.target)
+        if gaps:
+            notes.warn(gaps)
+        target, outcomes = read_target(table[self.target], self.task)
+        guess = explain_guess(table[self.target], target, self.task)
+        if guess and len(target.labels) == 2:  # that two values are classes needs no warning
+            notes.add(guess)
+        elif guess:
+            notes.warn(guess)
         owner, owners = self._read_owners(table)
-        train, test = self._hold_out(target, outcomes, owner)
-        target, y = _scale_outcomes(target, outcomes, train)
-        features = table.drop(columns=list(self._not_features()))
-        encoding = self._fit(features.iloc[train], target, owners, notes)
-        train_owner = None
-        if owner is not None:
-            train_owner = to_labels(owner[train])
-        return _assemble(name, features, y, (train, test), encoding, train_owner)
+        return TableRows(table, target, outcomes, owner, owners, own=len(table))
 
-    def _hold_out(
-        self, target: Target, outcomes: NDArray[Any], owner: NDArray[Any] | None
-    ) -> tuple[Index, Index]:
+    def _add_test_file(self, rows: TableRows, path: Path, notes: TableNotes) -> TableRows:
+        """The rows with those of the test file behind them."""
+        if not path.suffix and not path.exists() and not is_frame_name(path.name):
+            raise DataError(
+                f"test: there is no file {path}; to choose rows of the table, write"
+                " {client: Turku}, {group: patient} or {time: admitted}"
+            )
+        test_table = _open(path)
+        if not len(test_table):
+            raise DataError(f"{path} holds no rows to test on")
+        not_needed = {*self.drop, self.client} - set(self.fairness) | {self.client}
+        needed = [name for name in rows.table.columns if name not in not_needed]
+        missing = [name for name in needed if name not in test_table.columns]
+        if missing:
+            names = ", ".join(missing)
+            raise DataError(
+                f"{path} lacks columns that {notes.name} has: {names}; a test file needs the same"
+                " columns"
+            )
+        with _naming(path):
+            test_table, gaps = drop_without_outcome(test_table, self.target)
+            if gaps:
+                notes.warn(f"{_title(path)}: {gaps}")
+            return add_test_file(rows, test_table)
+
+    def _encode(self, rows: TableRows, notes: TableNotes) -> Dataset:
+        """The data set: test rows are set aside first, and the encoding learns from the others."""
+        train, test = self._hold_out(rows)
+        self._note_test(rows, test, notes)
+        target, y = scale_outcomes(rows.target, rows.outcomes, train)
+        positive = None
+        if self.positive is not None:
+            positive = find_positive(self.target, self.positive, target.labels)
+        owner, owners = training_owners(rows, train, self._choice.client)
+        features = rows.table.drop(columns=list(self._not_features()))
+        encoding = self._fit(features.iloc[train], target, owners)
+        note_repeats(rows, features, train, test, notes)
+        for warning in find_warnings(rows, features, encoding):
+            notes.warn(warning)
+        encoding = replace(encoding, notes=tuple(notes.texts))
+        dataset = _assemble(notes.name, features, y, (train, test), encoding, owner)
+        return replace(
+            dataset,
+            positive=positive,
+            groupings=self._group(rows.table, train, test),
+            left_out=self._choice.client,
+        )
+
+    def _hold_out(self, rows: TableRows) -> tuple[Index, Index]:
         """The rows to train on, and those to test on."""
-        codes = outcomes if target.labels else None
-        return hold_out(self.target, len(outcomes), self.test_share, codes=codes, owner=owner)
+        if self.test is None:
+            codes = rows.outcomes if rows.target.labels else None
+            count = len(rows.outcomes)
+            return hold_out(self.target, count, self.test_share, codes=codes, owner=rows.owner)
+        return choose_test(
+            rows,
+            self._choice,
+            share=self.test_share,
+            client=self.client,
+            format=self.dates.get(self._choice.time or ""),
+        )
+
+    def _note_test(self, rows: TableRows, test: Index, notes: TableNotes) -> None:
+        """Says which rows are tested on, where that is no share of all, and what misleads in it."""
+        choice = self._choice
+        if self.test is None:
+            return
+        if choice.client is None:
+            notes.add(describe_test(rows, choice, test))
+        label = name_single_class(rows, test)
+        if label is not None:
+            notes.warn(
+                f"all rows of {self.client} {choice.client} are {label!r}, so results on them mean"
+                " little"
+            )
+        if choice.time is not None and choice.time not in self.drop:
+            notes.warn(
+                f"{choice.time} is also learnt from, and no training row is as late as the test"
+                f" rows; add drop: [{choice.time}] unless that is meant"
+            )
 
     def _fit(
-        self, features: pd.DataFrame, target: Target, owners: tuple[str, ...], notes: list[str]
+        self,
+        features: pd.DataFrame,
+        target: Target,
+        owners: tuple[str, ...],
     ) -> Encoding:
         """The encoding, from the features of the training rows."""
+        names = list(features.columns)
         return Encoding.fit(
             features,
-            dates=self.dates,
-            categories=self.categories,
+            dates={name: format for name, format in self.dates.items() if name in names},
+            categories=[name for name in self.categories if name in names],
             target=target,
             client=self.client,
             clients=owners,
-            notes=tuple(notes),
         )
+
+    def _group(self, table: pd.DataFrame, train: Index, test: Index) -> tuple[Grouping, ...]:
+        """The groups by which results are told."""
+        groupings: list[Grouping] = []
+        for column in dict.fromkeys(self.fairness):
+            grouping = group_rows(
+                column,
+                table[column],
+                train=train,
+                test=test,
+                format=self.dates.get(column),
+                is_category=column in self.categories,
+            )
+            groupings.append(grouping)
+        return tuple(groupings)
 
     def _read_owners(self, table: pd.DataFrame) -> tuple[NDArray[Any] | None, tuple[str, ...]]:
         """Each row's owner as a number, and the owners' names; nothing where no column says so."""
         if self.client is None:
             return None, ()
-        return _number_owners(self.client, table[self.client])
+        return number_owners(self.client, table[self.client])
 
-    def _find(self, folder: Path | None) -> Path:
+    def _read(self, path: Path) -> pd.DataFrame:
+        """The file, if the settings fit its columns."""
+        table = _open(path)
+        self._check_content(table)
+        self._check_columns(list(table.columns))
+        return table
+
+    def _find(self, name: str, folder: Path | None) -> Path:
         """The path as written or, where no file is there, in the data folder."""
-        path = expanded(self.path).absolute()
-        if folder is not None and not os.path.exists(path) and (folder / self.path).exists():
-            return folder / self.path
+        if is_frame_name(name):
+            return Path(name)
+        path = expanded(name).absolute()
+        if folder is not None and not os.path.exists(path) and (folder / name).exists():
+            return folder / name
         return path
 
     def _not_features(self) -> tuple[str, ...]:
         """The columns that are not learnt from."""
-        if self.client is None:
-            return (self.target, *self.drop)
-        return (self.target, *self.drop, self.client)
+        others = [name for name in (self.client, self._choice.group) if name is not None]
+        return tuple(dict.fromkeys((self.target, *self.drop, *others)))
 
     def _named_columns(self) -> list[tuple[str, str]]:
         """Each column that a setting names, and that setting."""
@@ -135,6 +302,9 @@ class Table(Source, name="table"):
             named.append(("client", self.client))
         named += [("dates", name) for name in self.dates]
         named += [("categories", name) for name in self.categories]
+        named += [("fairness", name) for name in self.fairness]
+        if self._choice.column is not None:
+            named.append(("test", self._choice.column))
         return named
 
     def _check_content(self, table: pd.DataFrame) -> None:
@@ -158,6 +328,7 @@ class Table(Source, name="table"):
     def _check_columns(self, columns: list[str]) -> None:
         """Refuses settings that name columns that do not exist or contradict each other."""
         not_features = self._not_features()
+        apart = (*self.fairness, self._choice.column)
         for setting, name in self._named_columns():
             if name not in columns:
                 text = f"{self.path} has no column {name!r}; {suggest(name, columns)}"
@@ -168,10 +339,19 @@ class Table(Source, name="table"):
                 " so it can be neither dropped nor the client",
                 parameters=("target", "drop", "client"),
             )
+        if self.target == self._choice.column:
+            raise DataError(
+                f"{self.path}: {self.target} is the target, so it cannot say which rows to test on"
+            )
+        if self.target in self.fairness:
+            raise DataError(
+                f"{self.path}: {self.target} is the target, and results are told by its classes"
+                " in any case; leave it out of fairness"
+            )
         if set(columns) <= set(not_features):
             raise DataError(f"{self.path}: no column is left to learn from", parameters=("drop",))
         for name in (*self.dates, *self.categories):
-            if name in not_features:
+            if name in not_features and name not in apart:
                 raise DataError(
                     f"{self.path}: {name} is not a feature,"
                     " so leave it out of dates and categories",
@@ -179,8 +359,23 @@ class Table(Source, name="table"):
                 )
 
 
+def _open(path: Path) -> pd.DataFrame:
+    """The table in this file, or the data frame of this name."""
+    frame = recall(path.name) if is_frame_name(path.name) else read_table(path)
+    table: pd.DataFrame = frame.rename(columns=str)
+    if table.columns.has_duplicates:
+        name = table.columns[table.columns.duplicated()][0]
+        raise DataError(f"{path} has two columns that are called {name}; rename one of them")
+    return table
+
+
+def _title(path: Path) -> str:
+    """The table's name in notes."""
+    return TITLE if is_frame_name(path.name) else path.name
+
+
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def _naming(path: Path | str) -> Iterator[None]:
     """Adds the file's name to errors about a column."""
     try:
         yield
@@ -188,56 +383,6 @@ def _naming(path: Path) -> Iterator[None]:
         head = f"{path}: {error.head}" if error.head else str(path)
         parameters = error.values or error.parameters
         raise DataError(head, parameters=parameters, details=error.details) from None
-
-
-def _drop_without_outcome(table: pd.DataFrame, target: str) -> tuple[pd.DataFrame, list[str]]:
-    """The rows that have an outcome, and a note on those that have none."""
-    has_outcome = np.array([text is not None for text in as_text(table[target])])
-    if has_outcome.all():
-        return table, []
-    if not has_outcome.any():
-        raise DataError(f"no row has a {target}; check the column, or name another target")
-    dropped = int((~has_outcome).sum())
-    rows = f"{dropped} rows" if dropped > 1 else "1 row"
-    verb = "were" if dropped > 1 else "was"
-    return table[has_outcome], [f"{rows} without {target} {verb} left out"]
-
-
-def _read_target(values: pd.Series[Any], task: str) -> tuple[Target, NDArray[Any]]:
-    """What the target is, and each row's position among its labels, or its number."""
-    name = str(values.name)
-    is_numeric = values.dtype.kind in "iuf"
-    numbers = np.zeros(0)
-    if is_numeric or task == "regression":
-        numbers = as_numbers(name, values)
-    is_whole = is_numeric and bool((numbers == np.round(numbers)).all())
-    has_classes = not is_numeric or (is_whole and len(np.unique(numbers)) <= FEW)
-    if task == "regression" or (task == "auto" and not has_classes):
-        return Target(name, "regression"), numbers
-    rows = numbers.astype(np.int64) if is_whole else np.array(as_text(values))
-    classes, codes = encode_labels(name, rows)
-    labels = tuple(str(label) for label in classes)
-    return Target(name, "classification", labels, _label_type(values, labels, is_whole)), codes
-
-
-def _label_type(values: pd.Series[Any], labels: tuple[str, ...], is_whole: bool) -> LabelType:
-    if is_whole:
-        return "integer"
-    if values.dtype.kind in "iuf":
-        return "number"
-    return "boolean" if set(labels) <= {"True", "False"} else "text"
-
-
-def _explain_guess(values: pd.Series[Any], target: Target, task: str) -> str | None:
-    """Says what `task: auto` took a numeric target for; None where it did not guess."""
-    if task != "auto" or values.dtype.kind not in "iuf":
-        return None
-    if not target.labels:
-        remedy = "if its values are classes, set task: classification"
-        return f"{target.name} is taken for a measurement; {remedy}"
-    count = len(target.labels)
-    remedy = "if they are measurements, set task: regression"
-    return f"{target.name} has {count} different whole numbers and is taken for classes; {remedy}"
 
 
 def _assemble(
@@ -273,28 +418,3 @@ def _assemble(
         target_centre=target.centre,
         target_spread=target.spread,
     )
-
-
-def _scale_outcomes(target: Target, outcomes: NDArray[Any], train: Index) -> tuple[Target, Tensor]:
-    """The outcomes as a model learns them: labels, or numbers that are standardised."""
-    if target.labels:
-        return target, to_labels(outcomes)
-    y, scale = standardise_target(target.name, outcomes, train)
-    scaled = replace(target, centre=scale["target_centre"], spread=scale["target_spread"])
-    return scaled, y
-
-
-def _number_owners(column: str, values: pd.Series[Any]) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """Each row's owner as a number, and the owners' names in order."""
-    texts = as_text(values)
-    unknown = sum(text is None for text in texts)
-    if unknown:
-        raise DataError(
-            f"{unknown} rows do not say in {column} whose they are;"
-            " fill them in, or leave these rows out"
-        )
-    is_number = values.dtype.kind in "biuf"
-    sortable = values if is_number else np.array(texts)
-    owners, owner = np.unique(sortable, return_inverse=True)
-    names = [text for text in as_text(pd.Series(owners)) if text is not None]
-    return owner, tuple(names)

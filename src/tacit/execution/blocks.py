@@ -114,7 +114,7 @@ class BlockMaker:
 def group_runs(runs: Sequence[RunWithId]) -> list[list[RunWithId]]:
     """Groups of runs whose clients do the same work up to float settings.
 
-    Their rows can share a batch.
+    Their rows can share a batch, and have one loss.
     """
     groups: dict[str, list[RunWithId]] = {}
     for id, run in runs:
@@ -123,7 +123,8 @@ def group_runs(runs: Sequence[RunWithId]) -> list[list[RunWithId]]:
         optimiser = batch_key(run.optimiser, type(run.optimiser))
         model = plain(run.model)
         data = [plain(run.dataset), plain(run.public)]
-        key = str((run.engine, hooks, optimiser, algorithm.sends, model, data))
+        loss = plain(run.loss)
+        key = str((run.engine, hooks, optimiser, algorithm.sends, model, loss, data))
         groups.setdefault(key, []).append((id, run))
     return list(groups.values())
 

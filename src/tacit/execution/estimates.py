@@ -135,8 +135,9 @@ class Estimator:
             batch = min(run.batch_size_of(client) or size, size)
             epochs = run.epochs_of(client)
             largest = max(largest, batch)
-            steps += epochs * math.ceil(size / max(batch, 1))
-            samples += epochs * size
+            used = run.sampling.used(size, batch or None)
+            steps += epochs * math.ceil(used / max(batch, 1))
+            samples += epochs * used
         return RoundWork(sizes, largest, steps, samples)
 
     def _entries(self, run: Run, size: int) -> Entries:

@@ -73,8 +73,8 @@ def cannot_travel(runs: Sequence[RunWithId]) -> str | None:
 
 def _definition(method: Registered) -> tuple[str, Any]:
     """The import path of the user's code behind a method, and what this process knows by it."""
-    if isinstance(method, Imported):
-        return method.path, OWN.get(method.path)
+    if method.calls is not None and method.takes_objects:
+        return method.calls, OWN.get(method.calls)
     owner = type(method)
     return f"{owner.__module__}:{owner.__qualname__}", owner
 

@@ -19,7 +19,14 @@ from tacit.data.dataset import Dataset
 from tacit.data.partition import Partition
 from tacit.execution.plan import Plan
 from tacit.records import checkpoint
-from tacit.records.messages import BlockEnded, BlockSaved, Message, ModelTrained, RoundPlayed
+from tacit.records.messages import (
+    BlockEnded,
+    BlockSaved,
+    Message,
+    ModelTrained,
+    RoundPlayed,
+    RunAssessed,
+)
 from tacit.simulation.engine import Engine, find_engine
 from tacit.study.source_keys import source_key, source_keys
 from tacit.study.tested_clients import tested_clients
@@ -41,6 +48,7 @@ class BlockTask:
     exact: bool = False  # on a GPU, no TF32
     side_by_side: int = 1  # clients that train at a time on a CPU, one thread each
     saved: bytes | None = None  # the checkpoint to go on from
+    metric: str | None = None  # that decides in the study, whatever would suit each data set
     partitions: Mapping[str, Partition] | None = None  # by `division_key`, where they are known
     memories: Path | None = None  # a folder for clients' memories, if checkpoints are written here
 
@@ -145,6 +153,7 @@ def _resumed(task: BlockTask, datasets: Mapping[str, Dataset]) -> Engine:
         at_once=task.at_once,
         folder=task.memories,
         tf32=not task.exact,
+        metric=task.metric,
         side_by_side=task.side_by_side,
         partitions=task.partitions,
     )
@@ -170,6 +179,8 @@ def _saved(task: BlockTask, simulation: Engine) -> BlockSaved:
 def _end_block(task: BlockTask, simulation: Engine) -> Iterator[Message]:
     """The models of all runs, and the end of the block."""
     for state in simulation.states:
+        if state.status != "diverged":
+            yield RunAssessed(state.id, simulation.assess(state))
         yield ModelTrained(state.id, None, _model(simulation, state))
         if state.run.keeps_client_models:
             last_round = state.run.participants(state.round - 1)

@@ -25,12 +25,14 @@ from tacit.records import folder as folders
 from tacit.records.checkpoint import Checkpoints
 from tacit.records.environment import note_environment, read_environment
 from tacit.records.recorder import Recorder
+from tacit.study.data_summaries import summarise_data
 from tacit.study.outlines import outline_study
 from tacit.study.run import Run
 from tacit.study.run_names import encoding_files, label_runs, row_names, run_ids, table_columns
 from tacit.study.study import Study, describe
 from tacit.study.study_data import StudyData, load_data
 from tacit.study.user_code import RunWithId
+from tacit.training.metrics import METRICS
 
 # Seconds between two checkpoints of a study; what a crash loses is computed again.
 CHECKPOINT_SECONDS = 1.0
@@ -123,18 +125,19 @@ def _play(
     _note_environment(folder, plan)
     cautions = loaded.cautions([run for _, run in named])
     outline_study(study, cautions).write(folder)
+    summarise_data(named, loaded.datasets).write(folder)
     _write_encodings([run for _, run in named], loaded.datasets, folder)
     rounds = {id: run.rounds for id, run in named}
-    recorder = Recorder(folder, rounds, checkpoints, on_event)
+    recorder = Recorder(folder, rounds, checkpoints, on_event, loaded.metric)
     complete = False
     try:
         checkpoints.arrange((block.index, block.runs) for block in plan.blocks)
         if text is not None:
             folders.write_text(folder / "study.yaml", text)
         _warn(cautions, plan, on_event)
-        on_event(_started_event(study, named, folder, recorder.done))
+        on_event(_started_event(study, named, folder, recorder.done, loaded.metric))
         if plan.blocks:
-            tasks = _tasks(plan, named, key, exact=placement.exact)
+            tasks = _tasks(plan, named, key, metric=loaded.metric, exact=placement.exact)
             _execute(plan, tasks, loaded, recorder)
         complete = True
     finally:
@@ -171,7 +174,7 @@ def _warn(cautions: Sequence[str], plan: Plan, on_event: OnEvent) -> None:
 
 
 def _started_event(
-    study: Study, named: Sequence[RunWithId], folder: Path, done: int
+    study: Study, named: Sequence[RunWithId], folder: Path, done: int, metric: str
 ) -> StudyStarted:
     """All that is known of the study before its first round, or before the next one."""
     rounds = sum(run.rounds for _, run in named)
@@ -185,6 +188,8 @@ def _started_event(
         grid=_grid(labels),
         study=study.to_dict(),
         settings=settings,
+        metric=metric,
+        lowest_is_best=METRICS[metric].lowest_is_best,
     )
 
 
@@ -211,7 +216,9 @@ def _plan(
     return make_plan(named, placement, estimator, done)
 
 
-def _tasks(plan: Plan, named: Sequence[RunWithId], key: str, *, exact: bool) -> list[BlockTask]:
+def _tasks(
+    plan: Plan, named: Sequence[RunWithId], key: str, *, metric: str, exact: bool
+) -> list[BlockTask]:
     """The blocks for those who play them.
 
     The more workers there are, the less often each one saves its block.
@@ -228,6 +235,7 @@ def _tasks(plan: Plan, named: Sequence[RunWithId], key: str, *, exact: bool) -> 
             every=every,
             device=plan.devices[0],
             exact=exact,
+            metric=metric,
             side_by_side=plan.side_by_side,
         )
         tasks.append(task)

@@ -14,7 +14,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
@@ -34,6 +34,8 @@ class Model(Registered, family="models", home="tacit.models.model"):
     Your own torch module is a model too: by its import path, `package.module:Class`, as a class, as
     a function that makes it, or as the module itself.
     """
+
+    takes_objects: ClassVar[bool] = True
 
     @classmethod
     def build(cls, spec: Any) -> Self:

@@ -1,6 +1,6 @@
-"""Models that come as Python objects.
+"""Models and losses that come as Python objects.
 
-Such an object is a class, a function that makes a module, or a module with its weights. A study's
+Such an object is a class, a function, or a module with its weights. A study's
 file cannot hold an object, so it holds a text that names it. An object that cannot be imported by
 that text, such as a class of a notebook, is kept here for as long as Python runs.
 """
@@ -31,7 +31,7 @@ Traits = list[str | bytes]  # what tells an object from others of its name
 
 
 def is_own(value: Any) -> bool:
-    """Whether a model's setting is an object of the user's."""
+    """Whether a setting is an object of the user's."""
     if isinstance(value, type) and issubclass(value, Registered):
         return False
     return isinstance(value, nn.Module) or callable(value)
@@ -90,8 +90,8 @@ def _imported(path: str) -> Any:
             return import_object(path, classes_of=LIBRARIES)
         except StudyError:
             raise StudyError(
-                f"the model {path} was given as a Python object, and is not known here;"
-                " pass the same object to a Study first, or put its class into a module"
+                f"{path} was given as a Python object, and is not known here;"
+                " pass the same object to a Study first, or put what it names into a module"
             ) from None
     return import_object(path, classes_of=LIBRARIES)
 

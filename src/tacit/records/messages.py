@@ -42,6 +42,14 @@ class ModelTrained:
 
 
 @dataclass(frozen=True)
+class RunAssessed:
+    """What was found out about the last model of a run that has ended."""
+
+    run: str
+    findings: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class BlockEnded:
     """All runs of the block have ended; with the block's last checkpoint."""
 
@@ -49,4 +57,4 @@ class BlockEnded:
     state: bytes
 
 
-Message = RoundPlayed | BlockSaved | ModelTrained | BlockEnded
+Message = RoundPlayed | BlockSaved | ModelTrained | RunAssessed | BlockEnded

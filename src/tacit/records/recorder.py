@@ -9,9 +9,17 @@ from pathlib import Path
 from tacit.core.errors import StudyError
 from tacit.core.events import ModelSaved, OnEvent, RoundFinished, RunFinished, Warned
 from tacit.records import checkpoint
+from tacit.records.assessments import write_assessment
 from tacit.records.checkpoint import Checkpoints
 from tacit.records.history import History
-from tacit.records.messages import BlockEnded, BlockSaved, Message, ModelTrained, RoundPlayed
+from tacit.records.messages import (
+    BlockEnded,
+    BlockSaved,
+    Message,
+    ModelTrained,
+    RoundPlayed,
+    RunAssessed,
+)
 
 RETRIES = 3  # of one block
 
@@ -20,12 +28,18 @@ class Recorder:
     """Takes the messages of all blocks, in any order. `rounds` says how many each run has."""
 
     def __init__(
-        self, folder: Path, rounds: Mapping[str, int], checkpoints: Checkpoints, on_event: OnEvent
+        self,
+        folder: Path,
+        rounds: Mapping[str, int],
+        checkpoints: Checkpoints,
+        on_event: OnEvent,
+        metric: str = "accuracy",
     ) -> None:
         self.folder = folder
         self.rounds = rounds
         self.checkpoints = checkpoints
         self.on_event = on_event
+        self.metric = metric
         self.recorded = dict.fromkeys(rounds, 0) | checkpoints.rounds  # run -> its last round
         self.history = History(folder, list(rounds), checkpoints.rounds)
         self.losses: Counter[int] = Counter()  # block -> how often it has lost its worker
@@ -50,6 +64,8 @@ class Recorder:
                 self._add_round(message)
             case ModelTrained():
                 self._save_model(message)
+            case RunAssessed():
+                write_assessment(self.folder, message.run, message.findings)
             case BlockSaved():
                 if self._has_recorded(message.rounds):
                     self._save_checkpoint(block, message.state)
@@ -95,7 +111,7 @@ class Recorder:
         if round == self.recorded[run] + 1:
             self.history.add(message.record, message.seconds)
             self.recorded[run] = round
-            self.on_event(RoundFinished(run, round, message.record))
+            self.on_event(RoundFinished(run, round, message.record, self.metric))
 
     def _save_model(self, message: ModelTrained) -> None:
         path = self.folder / "models" / f"{message.name}.pt"

@@ -9,6 +9,8 @@ from typing import Any
 
 from tacit.core.errors import DataError, StudyError
 from tacit.core.files import read_at_most
+from tacit.records.assessments import read_assessment
+from tacit.records.data_summary import DataSummary
 from tacit.records.environment import read_environment
 from tacit.records.history import read_lines
 from tacit.records.outline import StudyOutline
@@ -25,6 +27,7 @@ class StudyReader:
             raise StudyError(f"{folder} holds no study: there is no study.yaml in it")
         self.folder = folder
         self.outline = StudyOutline.read(folder)
+        self._assessments: dict[str, dict[str, Any] | None] = {}
 
     @cached_property
     def rounds(self) -> list[dict[str, Any]]:
@@ -55,6 +58,17 @@ class StudyReader:
         except (OSError, ValueError, TypeError, AttributeError, RecursionError):
             advice = "delete it, and the report leaves out who holds what"
             raise DataError(f"{path} is damaged; {advice}") from None
+
+    @cached_property
+    def data(self) -> DataSummary | None:
+        """The data sets of the study, and the metric that decides."""
+        return DataSummary.read(self.folder)
+
+    def assessment(self, run: str) -> dict[str, Any] | None:
+        """What was found out about the last model of a run."""
+        if run not in self._assessments:
+            self._assessments[run] = read_assessment(self.folder, run)
+        return self._assessments[run]
 
     @property
     def environment(self) -> list[dict[str, Any]]:

@@ -42,6 +42,8 @@ class Tally:
         self.done = 0  # rounds
         self.first_round_at: float | None = None  # when the first round was finished
         self.done_by_then = 0  # rounds that were done at that time
+        self.metric = "accuracy"  # that decides
+        self.lowest_is_best = False
         self.grid: Mapping[str, tuple[str, str]] = {}
         self.cells: dict[tuple[str, str], list[str]] = {}  # row and column -> runs
         self.scores: dict[str, float | None] = {}
@@ -128,6 +130,8 @@ class Tally:
         self.rounds = event.rounds
         self.done = event.done
         self.grid = event.grid
+        self.metric = event.metric
+        self.lowest_is_best = event.lowest_is_best
         self.cells = {}
         for run, cell in event.grid.items():
             self.cells.setdefault(cell, []).append(run)
@@ -138,7 +142,7 @@ class Tally:
                 self._note(record["run"], record)
 
     def _note(self, run: str, metrics: Mapping[str, Any]) -> None:
-        self.scores[run] = metrics.get("accuracy", metrics.get("r2"))
+        self.scores[run] = metrics.get(self.metric)
         self.latest = run
         status = metrics.get("status", "running")
         if status != "running":

@@ -149,8 +149,11 @@ def describe_run(results: StudyTables, run: str, records: Records) -> dict[str, 
 
 def _figures(results: StudyTables) -> dict[str, str]:
     """The kinds of curve, and the figure of a client's record that each shows."""
+    figures = {"train": f"train_{results.score}"}
+    if results.score != results.basis:  # not known of training
+        figures = {}
     return {
-        "train": f"train_{results.score}",
+        **figures,
         "test": f"test_{results.score}",
         "train_loss": "train_loss",
         "test_loss": "test_loss",

@@ -9,10 +9,10 @@ from typing import Any
 import pandas as pd
 
 from tacit.report.study_tables import StudyTables
+from tacit.training.metrics import METRICS, Metric
 
 LEAST_WIDTH = 0.05  # of a score's shades: smaller differences stay pale
-LOWEST_IS_BEST = ("backdoor", "spread", "loss", "rmse")
-UNBOUNDED = ("loss", "rmse")  # their scale is that of the data
+LOWEST_IS_BEST = ("backdoor", "spread", "loss")  # beside those of the metrics
 LEGEND = {
     "best": "The best of all rounds. It is chosen on the test set, so it is too optimistic.",
     "local": (
@@ -24,7 +24,7 @@ LEGEND = {
         "The share of triggered test samples that are taken for the attackers' target; the lowest"
         " in bold."
     ),
-    "worst": "The lowest local test result of an honest client.",
+    "worst": "The worst local test result of an honest client.",
     "spread": (
         "The standard deviation of the honest clients' local test results; the lowest in bold."
     ),
@@ -47,8 +47,11 @@ class Shades:
         high = float(means.max().max())
         if metric.endswith("r2"):  # one run that goes astray would leave all others one shade
             low = max(low, -1.0)
-        least = 0.0 if metric in UNBOUNDED else LEAST_WIDTH
-        return cls(low, high, max(high - low, least), metric in LOWEST_IS_BEST)
+        known = _known_metric(metric)
+        is_unbounded = metric == "loss" or (known is not None and known.in_units)
+        least = 0.0 if is_unbounded else LEAST_WIDTH
+        lowest_is_best = metric in LOWEST_IS_BEST or (known is not None and known.lowest_is_best)
+        return cls(low, high, max(high - low, least), lowest_is_best)
 
     def __call__(self, value: float) -> float:
         shade = 0.0
@@ -102,6 +105,15 @@ def heat_table(results: StudyTables, metric: str, title: str) -> dict[str, Any]:
     }
 
 
+def _known_metric(column: str) -> Metric | None:
+    """The metric of a column such as rmse, best_rmse or local_rmse."""
+    for prefix in ("", "best_", "local_", "central_"):
+        name = column.removeprefix(prefix)
+        if name in METRICS:
+            return METRICS[name]
+    return None
+
+
 def reference_text(results: StudyTables) -> str:
     """The score of all the data in one place; with its name where there are several references."""
     references = results.references
@@ -113,10 +125,12 @@ def reference_text(results: StudyTables) -> str:
     for name in references:
         if name not in means.index:
             continue
-        for mean, deviation in zip(means.loc[name], deviations.loc[name], strict=True):
-            if math.isnan(mean):
-                continue
+        row = zip(means.columns, means.loc[name], deviations.loc[name], strict=True)
+        known = [cell for cell in row if not math.isnan(cell[1])]
+        for column, mean, deviation in known:
             text = write_number(mean)
+            if len(known) > 1:
+                text = f"{column} {text}"
             if not math.isnan(deviation):
                 text += f" ± {write_number(deviation)}"
             if len(references) > 1:

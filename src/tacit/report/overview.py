@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from tacit.report.findings import find
 from tacit.report.heat_table import reference_text
 from tacit.report.study_tables import StudyTables
 from tacit.study.tested_clients import ALL_TESTED
@@ -31,6 +32,7 @@ def overview(results: StudyTables) -> dict[str, Any]:
         "score": results.score_name,
         "columns": results.columns,
         "reference": reference_text(results),
+        "findings": find(results),
         "cautions": [*results.cautions, *_small_tests(results), *_crowds(results)],
         "all_tested": ALL_TESTED,
     }

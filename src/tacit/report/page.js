@@ -98,7 +98,8 @@ function fillFilter(id, names, kind) {
     made.addEventListener("click", () => setAll(isWanted));
     return made;
   };
-  const heading = kind === "methods" ? "Methods" : data.columns === "split" ? "Splits" : "Attacks";
+  const columns = { split: "Splits", test: "Tested on", attackers: "Attacks" };
+  const heading = kind === "methods" ? "Methods" : columns[data.columns];
   const chips = names.map((name, k) => chip(`${id}-${k}`, name, kind));
   const buttons = names.length > 3 ? [button("all", true), button("none", false)] : [];
   box.hidden = names.length < 2;

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import html
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from torch import nn
 
+from tacit.core.errors import StudyError
+from tacit.report.assessment_tables import group_frame, importance_frame
 from tacit.report.figures import draw_figure, write_figures
+from tacit.report.findings import find
+from tacit.report.metric_frame import metric_frame
 from tacit.report.page import write_page
 from tacit.report.pictures import Picture
+from tacit.report.predictions import NewRows, predict
 from tacit.report.study_tables import StudyTables
-from tacit.report.trained_models import load_model, predict
+from tacit.report.trained_models import load_model
+from tacit.report.uncertainty import leads
 
 
 class Results(StudyTables):
@@ -30,13 +37,54 @@ class Results(StudyTables):
         return load_model(self, run, client, data)
 
     def predict(
-        self, run: str, frame: pd.DataFrame, *, client: int | str | None = None
-    ) -> pd.Series[Any]:
+        self,
+        run: str,
+        rows: NewRows,
+        *,
+        client: int | str | None = None,
+        proba: bool = False,
+        threshold: float | None = None,
+    ) -> Any:
         """What this run's model says of new rows: labels as in the table, or numbers in its units.
 
-        The rows are encoded as the training rows were. The table itself is not needed.
+        The rows are a data frame, a table's file, or an array with the training array's columns;
+        they are encoded as the training rows were. The result is a Series. With `proba` it is a
+        data frame with the probability of every class. With a `threshold`, the positive one of two
+        classes is predicted from this probability on.
         """
-        return predict(self, run, frame, client)
+        predictions = predict(self, run, rows, client)
+        if not proba:
+            return predictions.values(threshold)
+        if threshold is not None:
+            raise StudyError(
+                "a threshold is for labels, and proba asks for probabilities; leave one out",
+                parameters=("threshold", "proba"),
+            )
+        return predictions.probabilities()
+
+    def findings(self) -> list[str]:
+        """What to take away first, in sentences; they stand on top of the report too."""
+        return [finding.text for finding in find(self)]
+
+    def all_metrics(self) -> pd.DataFrame:
+        """Every metric after the last round, and what a model that has learnt nothing reaches."""
+        return metric_frame(self)
+
+    def differences(self) -> pd.DataFrame:
+        """The best of each column against the others: by how much, and whether by chance."""
+        return pd.DataFrame([asdict(lead) for lead in leads(self)])
+
+    def groups(self, run: str, column: str) -> pd.DataFrame:
+        """Every metric for the groups of a column, such as sex: a row for each on the test set,
+        and one for each client on its own test.
+        """
+        return group_frame(self, run, column)
+
+    def importance(self, run: str) -> pd.DataFrame:
+        """How much worse the metric becomes where a column is shuffled: a row per column for all,
+        and for each client.
+        """
+        return importance_frame(self, run)
 
     def write_report(self) -> Path:
         """Writes the page, the tables and the pictures, also of a study that is still running."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
@@ -13,6 +14,7 @@ import pandas as pd
 from tacit.core.errors import StudyError, suggest
 from tacit.core.files import replacing
 from tacit.data.encoding import Encoding
+from tacit.records.data_summary import DataSummary
 from tacit.records.portrait import Portrait
 from tacit.records.study_reader import StudyReader
 from tacit.report.baselines import with_baselines
@@ -20,19 +22,9 @@ from tacit.study.kinds.reference import ALL_DATA, REFERENCE
 from tacit.study.run import Run
 from tacit.study.run_names import row_names, table_columns
 from tacit.study.study import Study
+from tacit.training.metrics import METRICS, Metric
 
-TITLES = {
-    "accuracy": "Global test accuracy after the last round",
-    "r2": "Global test R² after the last round",
-    "rmse": "Global root mean squared error after the last round, in the target's own units",
-    "local_accuracy": "Clients' own tests, each with the model it uses",
-    "local_r2": "Clients' own tests (R²), each with the model it uses",
-    "central_accuracy": "Clients' own tests, all with the global model",
-    "central_r2": "Clients' own tests (R²), all with the global model",
-    "backdoor": "Backdoor success",
-}
-PERSONAL = ("local_accuracy", "local_r2", "central_accuracy", "central_r2")
-SCORE_NAMES = {"accuracy": "accuracy", "r2": "R²"}
+BACKDOOR = "Backdoor success"
 NESTED = ("clients", "fusion")  # entries of a record that are no single values
 STATISTICS = ("mean", "std", "min", "max", "median", "sem", "var", "count", "sum")  # of pandas
 
@@ -77,16 +69,48 @@ class StudyTables:
         """The versions and the machine of the study; several where it was resumed elsewhere."""
         return self._files.environment
 
+    @property
+    def data(self) -> DataSummary | None:
+        """The data sets of the study, and the metric that decides."""
+        return self._files.data
+
     @cached_property
     def score(self) -> str:
-        """What models are judged by: `accuracy` or, in a regression, `r2`."""
+        """The metric that decides, such as `accuracy`, `auc` or `r2`."""
+        if self.data is not None and self.data.metric in METRICS:
+            return self.data.metric
+        return self.basis
+
+    @property
+    def basis(self) -> str:
+        """What is known of training too: accuracy or, in a regression, R2."""
         is_regression = bool(self.records) and "r2" in self.records[0]
         return "r2" if is_regression else "accuracy"
 
     @property
+    def metric(self) -> Metric:
+        """What is known of the metric that decides."""
+        return METRICS[self.score]
+
+    @property
     def score_name(self) -> str:
-        """The score as people write it."""
-        return SCORE_NAMES[self.score]
+        """The metric that decides, as people write it."""
+        return self.metric.title
+
+    @property
+    def measured(self) -> list[str]:
+        """All metrics that the global models were measured by, that which decides first."""
+        columns = set(self._summary.columns)
+        names = [name for name in METRICS if name in columns]
+        return sorted(names, key=lambda name: name != self.score)
+
+    def assessment(self, run: str) -> dict[str, Any] | None:
+        """What was found out about a run's last model: intervals, calibration, groups, columns.
+
+        None where the run has not ended, or has diverged.
+        """
+        self.check_run(run)
+        return self._files.assessment(run)
 
     @property
     def encoding(self) -> Encoding | None:
@@ -193,14 +217,20 @@ class StudyTables:
 
         Those of clients are, where some clients have models of their own.
         """
-        is_personal = any(run.is_personal for run in self.outline.runs.values())
-        skipped = () if is_personal else PERSONAL
+        name = self.score_name
+        titles = {self.score: f"Global test {name} after the last round{self._units}"}
+        if any(run.is_personal for run in self.outline.runs.values()):
+            own = "Clients' own tests"
+            titles[f"local_{self.score}"] = f"{own} ({name}), each with the model it uses"
+            titles[f"central_{self.score}"] = f"{own} ({name}), all with the global model"
+        titles["rmse"] = "Global test RMSE after the last round, in the target's own units"
+        titles["backdoor"] = BACKDOOR
         columns = self._summary.columns
-        return {
-            metric: title
-            for metric, title in TITLES.items()
-            if metric in columns and metric not in skipped
-        }
+        return {metric: title for metric, title in titles.items() if metric in columns}
+
+    @property
+    def _units(self) -> str:
+        return ", in the target's own units" if self.metric.in_units else ""
 
     @property
     def metrics(self) -> list[str]:
@@ -212,9 +242,9 @@ class StudyTables:
     def table(self, metric: str | None = None, statistic: str = "mean") -> pd.DataFrame:
         """The last round's metric: a row per method, a column per split, means over the seeds.
 
-        Columns are attacks, if these are what varies. The metric is the score, accuracy or R2,
-        unless given. `statistic` may be `std` and so on. A cell is empty where a run diverged,
-        whatever the other seeds did.
+        Columns are attacks or what is tested on, if these are what varies. The metric is the one
+        that decides, unless given. `statistic` may be `std` and so on. A cell is empty where a run
+        diverged, whatever the other seeds did.
         """
         metric = metric or self.score
         if statistic not in STATISTICS:
@@ -260,7 +290,11 @@ class StudyTables:
             sound = sound[sound["run"].isin(federated)]
         if sound.empty:
             raise StudyError("there is no best run: all of them diverged")
-        return str(sound["run"].iloc[sound[self.score].argmax()])
+        merits = sound[self.score].map(self.metric.merit, na_action="ignore")
+        if merits.isna().all():
+            raise StudyError(f"there is no best run: none has a {self.score_name}")
+        position = int(merits.to_numpy(float, na_value=-math.inf).argmax())
+        return str(sound["run"].iloc[position])
 
     def write_tables(self) -> dict[str, Path]:
         """The tables as CSV files beside the history; their paths by their names."""
@@ -302,14 +336,18 @@ class StudyTables:
         by_run = rounds.groupby("run", sort=False)
         summary = by_run.tail(1).set_index("run")  # the last row as it is, also where it diverged
         after_score = list(summary.columns).index(score) + 1
-        summary.insert(after_score, f"best_{score}", by_run[score].max())
+        best = by_run[score].min() if self.metric.lowest_is_best else by_run[score].max()
+        summary.insert(after_score, f"best_{score}", best)
         seconds = [str(name) for name in rounds if str(name).endswith("seconds")]
         for name in ("bytes_up", "bytes_down", *seconds):
             summary[name] = by_run[name].sum(min_count=1)
         references = [id for id, run in self.outline.runs.items() if run.is_reference]
         sends = (summary["bytes_up"] > 0) & ~summary.index.isin(references)
         megabytes = summary["bytes_up"] / 1e6
-        summary[f"{score}_per_mb"] = summary[score] / megabytes.where(sends)
+        per_megabyte = summary[score] / megabytes.where(sends)
+        if self.metric.lowest_is_best:  # an error per megabyte says nothing
+            per_megabyte[:] = float("nan")
+        summary[f"{score}_per_mb"] = per_megabyte
         return summary.reset_index()
 
     def _by_method(self, metric: str) -> pd.DataFrame:
@@ -332,6 +370,16 @@ class StudyTables:
 
     def __repr__(self) -> str:
         return f"Results of {len(self.labels)} runs in {self.folder}"
+
+
+def title_of(metric: str) -> str:
+    """A metric as people write it."""
+    return METRICS[metric].title
+
+
+def about_metric(metric: str) -> str:
+    """What a metric says, in a sentence."""
+    return METRICS[metric].about
 
 
 def is_reference(name: str) -> bool:

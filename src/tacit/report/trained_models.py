@@ -1,12 +1,9 @@
-"""The models that a study's runs ended with, and what they predict."""
+"""The models that a study's runs ended with."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
-import torch
 from torch import nn
 
 from tacit.core.errors import StudyError, suggest
@@ -15,8 +12,6 @@ from tacit.models.model import make_module
 from tacit.records import checkpoint
 from tacit.report.study_tables import StudyTables
 from tacit.study.tested_clients import ALL_TESTED
-
-ROWS_AT_ONCE = 1024
 
 
 def load_model(
@@ -29,24 +24,6 @@ def load_model(
     shape, outputs = _sizes(tables, run, data)
     module = make_module(settings.model, shape, outputs, settings.seed)
     return settings.rebuilt(module, checkpoint.load(path), run).eval()
-
-
-def predict(
-    tables: StudyTables, run: str, frame: pd.DataFrame, client: int | str | None
-) -> pd.Series[Any]:
-    """What a run's model says of new rows, which are encoded as the training rows were."""
-    module = load_model(tables, run, client, None)
-    encoding = tables.encoding_of(run)
-    if encoding is None or encoding.target is None:
-        raise StudyError(
-            f"{run} has no encoding, since its data are not a table; use results.model({run!r})"
-        )
-    predictions: Any = []
-    if len(frame):
-        with torch.no_grad():
-            outputs = [module(rows) for rows in encoding.apply(frame).split(ROWS_AT_ONCE)]
-        predictions = encoding.target.decode(torch.cat(outputs))
-    return pd.Series(predictions, index=frame.index, name=encoding.target.name)
 
 
 def _client_number(tables: StudyTables, run: str, client: int | str | None) -> int | None:

@@ -42,10 +42,7 @@ from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.training.batches import Batches
 from tacit.training.optimisers import Optimiser
 from tacit.training.row_trainer import RowTrainer
-from tacit.training.sampling import Epochs
 from tacit.training.trainer import Trained, begin_work
-
-PLAIN_PASSES = Epochs()
 
 
 @dataclass(frozen=True)
@@ -234,7 +231,8 @@ def personal_model(
         return row[0], buffers
     rng = generator(run.seed, "fine-tuning", client, round)
     batch_size = run.batch_size_of(client)
-    batches = trainer.draw_batches(PLAIN_PASSES, participant.shard, epochs, batch_size, rng)
+    passes = run.sampling.plain_passes
+    batches = trainer.draw_batches(passes, participant.shard, epochs, batch_size, rng)
     seed = derive(run.seed, f"fine-tuning {client}", 0, round)
     return fit(run, round, (row, buffers), batches, trainer, seed)
 

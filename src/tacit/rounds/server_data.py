@@ -12,10 +12,11 @@ from tacit.core.seeds import derive, generator
 from tacit.core.vectors import unpack
 from tacit.federated.cohort import Cohort
 from tacit.federated.wire.stage import BUFFERS
-from tacit.rounds.client import PLAIN_PASSES, fit
+from tacit.rounds.client import fit
 from tacit.rounds.server_state import Losses, ServerState
 from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.training.batches import Samples
+from tacit.training.losses import USUAL
 from tacit.training.row_trainer import RowTrainer
 
 
@@ -41,8 +42,8 @@ class ServerData:
             means = []
             for row in dx:  # one model at a time: rows may be many and models large
                 model = (state.server["x"] + row, state.buffers)
-                ((losses, _),) = self.trainer.test([model], samples)
-                means.append(losses.mean())
+                (answers,) = self.trainer.test([model], samples)
+                means.append(answers.losses.mean())
             return torch.stack(means)[:, None].to(dx)
 
         return losses_of
@@ -57,20 +58,24 @@ class ServerData:
     def pretrained(self, x: Tensor, buffers: Rows) -> tuple[Tensor, Rows]:
         """The initial model (P,) after passes over the public data."""
         state = ServerState({"x": x}, buffers)
-        return self._fitted("pre-training", self.run.pretraining, state, self._public)
+        trainer = self.trainer.on(self._public)
+        return self._fitted("pre-training", self.run.pretraining, state, trainer)
 
     def distil(self, before: ServerState, after: ServerState, cohort: Cohort) -> ServerState:
         """Draws the new global model towards the clients' mean prediction on the public data.
 
         That needs no labels. Lin, Kong, Stich, Jaggi: Ensemble Distillation for Robust Model Fusion
-        in Federated Learning, 2020, algorithm 1.
+        in Federated Learning, 2020, algorithm 1. Classes are learnt by plain cross-entropy,
+        whatever the clients' loss: their predictions have its weights in them already.
         """
         teachers = self._mean_prediction(before, after, cohort)
         is_regression = self._public.y.is_floating_point()
-        targets = teachers[:, 0] if is_regression else teachers.softmax(1)
+        loss = self.trainer.loss or USUAL
+        targets = loss.predicted(teachers) if is_regression else teachers.softmax(1)
         data = Samples(self._public.x, targets)
+        trainer = self.trainer.on(data, usual_loss=not is_regression)
         state = replace(after, round=before.round)
-        x, buffers = self._fitted("distillation", self.run.distillation, state, data)
+        x, buffers = self._fitted("distillation", self.run.distillation, state, trainer)
         return ServerState({**after.server, "x": x}, buffers, after.round)
 
     def _mean_prediction(self, before: ServerState, after: ServerState, cohort: Cohort) -> Tensor:
@@ -90,15 +95,18 @@ class ServerData:
         return self.sample if self.public is None else self.public
 
     def _fitted(
-        self, purpose: str, epochs: int, state: ServerState, data: Samples
+        self, purpose: str, epochs: int, state: ServerState, trainer: RowTrainer
     ) -> tuple[Tensor, Rows]:
-        """The global model after passes over these data; `purpose` seeds what is random in them."""
+        """The global model after passes over this trainer's samples.
+
+        `purpose` seeds what is random in them.
+        """
         run = self.run
-        trainer = self.trainer.on(data)
-        everything = torch.arange(len(data.y))
+        everything = torch.arange(len(trainer.samples.y))
         rng = generator(run.seed, purpose, state.round)
         batch_size = run.batch_size_of(0)
-        batches = trainer.draw_batches(PLAIN_PASSES, everything, epochs, batch_size, rng)
+        passes = run.sampling.plain_passes
+        batches = trainer.draw_batches(passes, everything, epochs, batch_size, rng)
         seed = derive(run.seed, purpose, 0, state.round)
         model = (state.server["x"][None], state.buffers)
         return fit(run, state.round, model, batches, trainer, seed)

@@ -62,6 +62,10 @@ class Engine(ABC):
         """Removes the memories' files, once no checkpoint needs them."""
 
     @abstractmethod
+    def assess(self, state: Any) -> dict[str, Any]:
+        """What is to be known of the run's last model; see `assessment.py`."""
+
+    @abstractmethod
     def state_dict(self, state: Any, client: int | None = None) -> dict[str, Tensor]:
         """The run's global model, or the one that a client uses, as torch saves models."""
 

@@ -26,6 +26,7 @@ from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.study.run import Run
 from tacit.study.study_data import try_out
 from tacit.training.batches import Samples
+from tacit.training.metrics import Metric
 
 SAVED = ("server", "buffers", "round", "status", "best", "stale")
 # saved too: the names in checkpoints and of files, and those in a state
@@ -41,18 +42,19 @@ class RunProgress:
     round: int = field(default=0, kw_only=True)
     # finished, target, patience or diverged, once it has ended
     status: str = field(default="running", kw_only=True)
-    best: float = field(default=-math.inf, kw_only=True)  # the best score so far
+    best: float = field(default=-math.inf, kw_only=True)  # the merit of the best round so far
     stale: int = field(default=0, kw_only=True)  # rounds since then
     seconds: float = field(default=0.0, kw_only=True)  # of the current round
 
-    def update_status(self, score: float | None) -> None:
-        """Decides whether the run goes on after a round that ended with this score."""
-        if self.status == "diverged" or score is None:
+    def update_status(self, figure: float | None, metric: Metric) -> None:
+        """Decides whether the run goes on after a round that ended with this figure."""
+        if self.status == "diverged":
             return
-        self.stale = 0 if score > self.best else self.stale + 1
-        self.best = max(self.best, score)
         run = self.run
-        if run.target_accuracy is not None and score >= run.target_accuracy:
+        merit = -math.inf if figure is None else metric.merit(figure)
+        self.stale = 0 if merit > self.best else self.stale + 1
+        self.best = max(self.best, merit)
+        if run.target_accuracy is not None and merit >= metric.merit(run.target_accuracy):
             self.status = "target"
         elif run.patience is not None and self.stale >= run.patience:
             self.status = "patience"
@@ -71,6 +73,7 @@ class RunState(RunProgress):
     sample: Tensor  # the server's own
     server: Server
     buffers: Rows
+    offset: int = 0  # of its samples in the block's, behind those of the data set
     attackers: frozenset[int] = frozenset()
     method_memory: memories.Memories = field(default_factory=dict)
     # "0 dx" is the first stage's for the entry dx
@@ -273,6 +276,7 @@ def _start(
         sample=torch.from_numpy(partition.server).to(x.device),
         server=run.algorithm.server_init(x, run.clients),
         buffers=layout.copy_buffers(module),
+        offset=offset,
         attackers=frozenset(attackers),
     )
 

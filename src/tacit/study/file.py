@@ -70,8 +70,20 @@ def _locate_tables(value: Any, folder: Path) -> Any:
     if not isinstance(value, Mapping):
         return value
     if value.get("name") == "table" and "path" in value:
-        return {**value, "path": _locate(value["path"], folder)}
+        located = {**value, "path": _locate(value["path"], folder)}
+        if "test" in value:
+            located["test"] = _locate_test(value["test"], folder)
+        return located
     return {key: _locate_tables(item, folder) for key, item in value.items()}
+
+
+def _locate_test(test: Any, folder: Path) -> Any:
+    """The setting `test` of a table, which may name a file."""
+    if isinstance(test, list):
+        return [_locate_test(item, folder) for item in test]
+    if isinstance(test, Mapping) and "path" in test:
+        return {**test, "path": _locate(test["path"], folder)}
+    return _locate(test, folder)
 
 
 def _locate(path: Any, folder: Path) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from tacit.data.tables import Table
 from tacit.records.outline import RunOutline, StudyOutline
@@ -57,5 +56,5 @@ def _table_names(runs: list[Run], encodings: dict[str, str]) -> dict[str, str]:
     for run in runs:
         if isinstance(run.dataset, Table):
             encoding = encodings[source_key(run.dataset)]
-            names[encoding] = Path(run.dataset.path).name
+            names[encoding] = run.dataset.title
     return names

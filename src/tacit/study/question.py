@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
 from tacit.core.registry import Registered
-from tacit.data.datasets import Source
+from tacit.data.datasets import ArraysSource, Source
+from tacit.data.own_frames import is_frame_name
+from tacit.data.tables import Table
 from tacit.study.run import Run
-from tacit.study.run_names import label_runs
+from tacit.study.run_names import TEST, label_runs
 from tacit.study.settings import SETTINGS, defaults, value_of
 
 SettingRow = tuple[str, str]  # a setting and its values
@@ -63,10 +65,14 @@ def _comparison(runs: Sequence[Run]) -> str:
         text = f"well does {methods[0]} learn"
     varied = []
     for key in labels[0]:
-        if key not in IN_SENTENCE:
-            values = listed([str(label[key]) for label in labels], "values")
+        if key in IN_SENTENCE:
+            continue
+        values = listed([str(label[key]) for label in labels], "values")
+        if key == TEST:
+            text += f", tested on {values},"
+        else:
             varied.append(f"{key} {values}")
-    return f"{text}, with {' and '.join(varied)}," if varied else text
+    return f"{text.removesuffix(',')}, with {' and '.join(varied)}," if varied else text
 
 
 def _attacks(runs: Sequence[Run]) -> str:
@@ -86,12 +92,21 @@ def varied_and_same(runs: Sequence[Run]) -> tuple[list[SettingRow], list[Setting
         if item.metadata["asks"]:
             continue
         values = [value_of(run, name) for run in runs]
+        if name == "dataset":
+            tests = list(dict.fromkeys(str(source.tested_on) for source in values))
+            if len(tests) > 1:
+                varied.append((TEST, ", ".join(tests)))
+                values = [_without_test(source) for source in values]
         texts = list(dict.fromkeys(short(value, full=True) for value in values))
         if len(texts) > 1:
             varied.append((name, ", ".join(texts)))
         elif name in IN_TABLE or values[0] != defaults()[name]:
             constant.append((name, texts[0]))
     return varied, constant
+
+
+def _without_test(source: Source) -> Source:
+    return replace(source, test=None) if isinstance(source, Table) else source
 
 
 def short(value: Any, *, full: bool = False) -> str:
@@ -140,6 +155,10 @@ def listed(items: Sequence[str], plural: str, *, last: str = "and") -> str:
 def _data_name(source: Source) -> str:
     """A file or function of the user is called by its name."""
     path = getattr(source, "path", None)
+    if isinstance(path, str) and is_frame_name(path):
+        return "a data frame"
+    if isinstance(source, ArraysSource):
+        return "arrays"
     return Path(path).name if isinstance(path, str) else source.name
 
 

@@ -23,9 +23,12 @@ from tacit.data.tables import Table
 from tacit.federated.algorithm import Algorithm
 from tacit.federated.algorithms.fedavg import FedAvg
 from tacit.models.model import Model
+from tacit.training.losses import Loss, check_loss
+from tacit.training.metrics import METRICS
 from tacit.training.optimisers import Optimiser
 from tacit.training.sampling import Sampling
 from tacit.training.schedules import Schedule
+from tacit.training.yardstick import AUTO, check_metric
 
 
 def setting(
@@ -35,12 +38,14 @@ def setting(
     after: str | None = None,
     elsewhere: str | None = None,
     asks: bool = False,
+    label: str | None = None,
 ) -> Any:
     """A setting of a run: its default, and what it is about.
 
     `after` names the setting behind which it stands in a study; without it, that is the one before
     it in its class. `elsewhere` is the error's text if a run of another kind gets the setting. A
-    setting that `asks` may be given to a run of any kind: it asks for further runs.
+    setting that `asks` may be given to a run of any kind: it asks for further runs. `label` is what
+    labels and tables call it, where one of their figures has its name.
     """
     metadata = {
         "default": default,
@@ -48,6 +53,7 @@ def setting(
         "after": after,
         "elsewhere": elsewhere,
         "asks": asks,
+        "label": label,
     }
     return field(metadata=metadata)
 
@@ -72,6 +78,12 @@ class Run:
         "iid", "how the samples are divided among the clients; see tacit list splits"
     )
     clients: int = setting(4, "how many organisations take part")
+    loss: Loss = setting(
+        "auto",
+        "what models are trained for; see tacit list losses; your own:"
+        " {name: function, path: package.module:function}",
+        label="objective",
+    )
     optimiser: Optimiser = setting(
         "sgd", "each client's local optimiser, new in each round; see tacit list optimisers"
     )
@@ -96,11 +108,21 @@ class Run:
     )
     local_test: float = setting(0.1, "the share of its samples that a client keeps to test on")
     server_samples: int = setting(0, "samples set aside for the server before the split")
+    metric: str = setting(
+        "auto",
+        "what decides: tables, best rounds, patience and targets go by it; see tacit list metrics;"
+        " auto: r2, or accuracy, or auc if a class is rare",
+    )
+    importance: int = setting(
+        5,
+        "how often each column of a table is shuffled at the end, to see how much it matters;"
+        " 0: never",
+    )
     target_accuracy: float | None = setting(
-        None, "stop once the global test accuracy, or R2, is this good"
+        None, "stop once the metric, on the global test set, is this good"
     )
     patience: int | None = setting(
-        None, "stop after this many rounds without a better global test accuracy, or R2"
+        None, "stop after this many rounds in which the metric has not become better"
     )
     seed: int = setting(0, "all random numbers follow from it")
 
@@ -143,18 +165,19 @@ class Run:
         check_floor("rounds", self.rounds, 1)
         check_floor("server_samples", self.server_samples, 0)
         check_floor("seed", self.seed, 0)
+        check_floor("importance", self.importance, 0)
         _check_each("local_epochs", self.local_epochs, self.clients)
         _check_each("batch_size", self.batch_size, self.clients)
         check_share("local_test", self.local_test)
-        if self.target_accuracy is not None and not 0 < self.target_accuracy <= 1:
-            raise StudyError(
-                f"target_accuracy: expected a share above 0 and up to 1, got {self.target_accuracy}"
-            )
+        check_metric(self.metric)
+        if self.target_accuracy is not None:
+            _check_target(self.target_accuracy, self.metric)
         if self.patience is not None and self.patience < 1:
             raise StudyError(f"patience: expected 1 or more, got {self.patience}")
 
     def check_data(self, module: nn.Module, dataset: Dataset, sizes: Sequence[int]) -> None:
-        """Raises StudyError where the model or the clients' sample counts do not suit the run."""
+        """Raises StudyError where the data, the model or the sample counts do not suit the run."""
+        check_loss(self.loss, dataset)
         if not normalises_by_batch(module):
             return
         if not self.sampling.fixed_sizes:
@@ -164,10 +187,10 @@ class Run:
             )
         for client, samples in enumerate(sizes):
             size = self.batch_size_of(client) or samples
-            if leaves_one_over(samples, size):
+            if leaves_one_over(self.sampling.used(samples, size), size):
                 raise StudyError(
                     f"BatchNorm needs two samples in a batch, and client {client} has {samples} in"
-                    f" batches of {size}; use another batch_size"
+                    f" batches of {size}; use another batch_size{_drop_last_remedy(samples, size)}"
                 )
 
     def cautions(self) -> list[str]:
@@ -282,6 +305,20 @@ def leaves_one_over(samples: int, batch_size: int) -> bool:
     """Whether a batch would be a single sample, which torch refuses in the middle of a round."""
     size = min(batch_size, samples)
     return size == 1 or samples % size == 1
+
+
+def _check_target(target: float, metric: str) -> None:
+    has_bounds = metric == AUTO or not METRICS[metric].in_units
+    if target <= 0 or (has_bounds and target > 1):
+        wanted = "a share above 0 and up to 1" if has_bounds else "a number above 0"
+        raise StudyError(f"target_accuracy: expected {wanted}, got {target}")
+
+
+def _drop_last_remedy(samples: int, batch_size: int) -> str:
+    """What else helps against a single sample that is left over."""
+    if not samples > batch_size > 1:
+        return ""
+    return ", or leave that sample out: sampling: {name: epochs, drop_last: true}"
 
 
 def _check_each(name: str, value: int | tuple[int, ...] | None, clients: int) -> None:

@@ -9,14 +9,22 @@ from typing import Any
 from tacit.data.tables import Table
 from tacit.study.kinds.reference import REFERENCE
 from tacit.study.run import Run
-from tacit.study.settings import METHODS, describe
+from tacit.study.settings import METHODS, SETTINGS, describe
 from tacit.study.source_keys import source_key
 from tacit.study.texts import short_values, text
 
 Label = dict[str, Any]  # by setting, what a run's name says of it
 
+TEST = "test"  # the setting of a table that labels name on its own
 ALWAYS = ("algorithm", "split")  # in every label
-SELF_EXPLANATORY = (*ALWAYS, "dataset", "model", "optimiser", "combiner")  # needs no setting's name
+SELF_EXPLANATORY = (
+    *ALWAYS,
+    "dataset",
+    TEST,
+    "model",
+    "optimiser",
+    "combiner",
+)  # needs no setting's name
 
 
 def label_runs(runs: Sequence[Run]) -> list[Label]:
@@ -44,11 +52,30 @@ def _settings_of(run: Run) -> Label:
     settings = describe(run)
     method = settings[run.method_setting]
     settings = {key: value for key, value in settings.items() if _stays(key)}
+    settings["dataset"] = {key: value for key, value in settings["dataset"].items() if key != TEST}
+    settings = _after(settings, "dataset", {TEST: run.dataset.tested_on})
+    settings = {_column(key): value for key, value in settings.items()}
     return {**settings, "algorithm": method}
+
+
+def _after(settings: Label, before: str, more: Label) -> Label:
+    """The settings with more of them behind one of them."""
+    ordered: Label = {}
+    for key, value in settings.items():
+        ordered[key] = value
+        if key == before:
+            ordered |= more
+    return ordered
 
 
 def _stays(key: str) -> bool:
     return key == "algorithm" or key not in METHODS
+
+
+def _column(key: str) -> str:
+    """What labels call a setting: by its name, unless a figure has that name."""
+    label = SETTINGS[key].metadata["label"] if key in SETTINGS else None
+    return label or key
 
 
 def _varying(runs: Sequence[Run], settings: Sequence[Label]) -> list[str]:
@@ -86,11 +113,13 @@ def encoding_files(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def table_columns(labels: Sequence[Label]) -> str:
-    """The setting that a table has columns for: the split, or attackers where only they vary."""
+    """The setting that a table has columns for: the split or, where it is the same for all runs,
+    what is tested on, or attackers."""
     compared = [label for label in labels if label["algorithm"] != REFERENCE] or labels
     splits = {label["split"] for label in compared}
-    if "attackers" in compared[0] and len(splits) == 1:
-        return "attackers"
+    for key in (TEST, "attackers"):
+        if key in compared[0] and len(splits) == 1:
+            return key
     return "split"
 
 

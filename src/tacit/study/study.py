@@ -19,14 +19,15 @@ import yaml
 from tacit.core.errors import StudyError, shown
 from tacit.core.fields import check_names
 from tacit.core.own_code import own_code
-from tacit.models.model import Model
+from tacit.core.registry import Registered
 from tacit.models.own import is_own, remember
-from tacit.study.file import parse_override, read_settings
+from tacit.study.file import DATA_SETTINGS, parse_override, read_settings
 from tacit.study.overrides import override
+from tacit.study.own_data import name_data
 from tacit.study.question import ask, varied_and_same
 from tacit.study.run import Run as Run
+from tacit.study.settings import SETTING_FAMILIES, TYPES, expand_runs
 from tacit.study.settings import SETTINGS as SETTINGS
-from tacit.study.settings import TYPES, expand_runs
 from tacit.study.settings import describe as describe
 from tacit.study.texts import plain as plain
 from tacit.study.values import expand, native
@@ -43,8 +44,12 @@ class Study:
         check_names(settings, SETTINGS, "a study")
         _check_study_name(name)
         self.name = name
-        if "model" in settings:
-            settings["model"] = _name_models(settings["model"])
+        for key, family in SETTING_FAMILIES.items():
+            if key in settings and family.takes_objects:
+                settings[key] = _name_objects(settings[key], family)
+        for key in DATA_SETTINGS:
+            if key in settings:
+                settings[key] = name_data(settings[key])
         try:
             self.settings = _complete(settings)
             with own_code():
@@ -130,14 +135,14 @@ def _complete(settings: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _name_models(value: Any) -> Any:
-    """Turns models that are Python objects into named ones, with the weights that they have now."""
+def _name_objects(value: Any, family: type[Registered]) -> Any:
+    """Turns Python objects, such as models with the weights that they have now, into named ones."""
     if is_own(value):
-        return Model.build(value)
+        return family.build(value)
     if isinstance(value, list | tuple):
-        return [_name_models(item) for item in value]
+        return [_name_objects(item, family) for item in value]
     if isinstance(value, Mapping) and "grid" in value:
-        return {"grid": _name_models(value["grid"])}
+        return {"grid": _name_objects(value["grid"], family)}
     if isinstance(value, Mapping) and is_own(value.get("path")):
         return {**value, "path": remember(value["path"])}
     return value

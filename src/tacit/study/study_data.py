@@ -10,13 +10,14 @@ from typing import Any
 from torch import nn
 
 from tacit.core.errors import DataError, StudyError, TacitError
-from tacit.core.events import OnEvent
+from tacit.core.events import Event, OnEvent, Warned
 from tacit.core.own_code import own_code
 from tacit.data.dataset import Dataset
 from tacit.data.datasets import FunctionSource, Source, data_folder
 from tacit.data.partition import Partition, divide
 from tacit.models.model import make_module
 from tacit.study.checks import cautions
+from tacit.study.data_summaries import study_metric
 from tacit.study.divisions import Division, division_key, portray
 from tacit.study.grid import name_point
 from tacit.study.one_step import one_step_cautions
@@ -26,7 +27,13 @@ from tacit.study.source_keys import source_key
 from tacit.study.study import Study
 from tacit.study.texts import plain
 
-SUSPECTS = ("dataset", "split", "clients", "model")  # settings for which data may refuse a run
+SUSPECTS = (
+    "dataset",
+    "test",
+    "split",
+    "clients",
+    "model",
+)  # settings for which data may refuse a run
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,7 @@ class StudyData:
     datasets: dict[str, Dataset]  # by `source_key`
     divisions: list[Division]
     partitions: dict[str, Partition]  # by `division_key`
+    metric: str  # that decides
 
     def cautions(self, runs: Sequence[Run]) -> list[str]:
         """What the authors of these runs should know, now that the data are known."""
@@ -63,7 +71,9 @@ def load_data(study: Study, data: str | None, on_event: OnEvent) -> StudyData:
         if not run.is_reference:
             loading.keep_division(run, label["split"], partition)
     _check_tasks(loading.datasets, runs)
-    return StudyData(loading.datasets, list(loading.divisions.values()), loading.partitions)
+    metric, _ = study_metric(runs, loading.datasets)
+    divisions = list(loading.divisions.values())
+    return StudyData(loading.datasets, divisions, loading.partitions, metric)
 
 
 class _Loading:
@@ -71,7 +81,7 @@ class _Loading:
 
     def __init__(self, folder: str | None, on_event: OnEvent) -> None:
         self.folder = folder
-        self.on_event = on_event
+        self.on_event = _once(on_event)
         self.datasets: dict[str, Dataset] = {}
         self.partitions: dict[str, Partition] = {}
         self.divisions: dict[str, Division] = {}
@@ -120,6 +130,20 @@ class _Loading:
             self.datasets[key] = source.load(data_folder(self.folder), self.on_event)
 
 
+def _once(on_event: OnEvent) -> OnEvent:
+    """Tells each warning once: several data sets of one table have the same to say."""
+    told: set[str] = set()
+
+    def tell_once(event: Event) -> None:
+        if isinstance(event, Warned):
+            if event.text in told:
+                return
+            told.add(event.text)
+        on_event(event)
+
+    return tell_once
+
+
 def try_out(
     run: Run, dataset: Dataset, partition: Partition | None = None
 ) -> tuple[Partition, nn.Module]:
@@ -152,6 +176,8 @@ def divide_for(run: Run, dataset: Dataset) -> Partition:
         options["owner"] = dataset.owner.numpy()
         options["owners"] = dataset.owners
         options["column"] = dataset.client
+        if dataset.left_out is not None:
+            options["column"] = f"{dataset.client}, without {dataset.left_out},"
     return divide(dataset.groups.numpy(), run.split, run.clients, run.seed, **options)
 
 

@@ -31,7 +31,10 @@ def expand(value: Any, annotation: Any, setting: str) -> list[Any]:
     is_nothing = value is None and not isinstance(annotation, type)  # where that is allowed
     if family is None or is_nothing:
         return [conform(value, annotation, setting)]
-    return [family.build(point) for point in _expand_spec(value, family)]
+    members: list[Any] = []
+    for point in _expand_spec(value, family):
+        members += family.build(point).variants()
+    return members
 
 
 def _expand_grid(choices: Any, annotation: Any, setting: str) -> list[Any]:

@@ -146,11 +146,17 @@ class Batch:
 
 
 def epoch_batches(
-    samples: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
+    samples: Tensor,
+    epochs: int,
+    batch_size: int | None,
+    generator: torch.Generator,
+    *,
+    drop_last: bool = False,
 ) -> BatchIndices:
     """Shuffled passes over `samples`, cut into batches; the last of a pass may be shorter.
 
-    With a batch size of None, each pass is one batch.
+    With a batch size of None, each pass is one batch. `drop_last` leaves out a last batch that is
+    shorter, unless it is the only one.
 
     >>> batches = epoch_batches(torch.arange(5), 2, 2, torch.Generator().manual_seed(0))
     >>> [len(batch) for batch in batches]
@@ -159,13 +165,18 @@ def epoch_batches(
     if not len(samples):
         return ()
     batches: list[Tensor] = []
-    for order in _passes(samples, epochs, batch_size, generator):
+    for order in _passes(samples, epochs, batch_size, generator, drop_last=drop_last):
         batches += order.split(batch_size or len(order))
     return tuple(batches)
 
 
 def pack_epoch_batches(
-    samples: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
+    samples: Tensor,
+    epochs: int,
+    batch_size: int | None,
+    generator: torch.Generator,
+    *,
+    drop_last: bool = False,
 ) -> PackedBatches:
     """The batches of `epoch_batches` as one matrix.
 
@@ -174,10 +185,10 @@ def pack_epoch_batches(
     (torch.Size([6, 2]), [2, 2, 1, 2, 2, 1])
     """
     size = min(batch_size or len(samples), max(len(samples), 1))
-    orders = _passes(samples, epochs, batch_size, generator)
+    orders = _passes(samples, epochs, batch_size, generator, drop_last=drop_last)
     if not orders:
         return PackedBatches(samples.new_zeros(0, size), torch.full((0,), size))
-    padding = -len(samples) % size
+    padding = -len(orders[0]) % size
     passes = [pad(order, (0, padding)).view(-1, size) for order in orders]
     steps = len(passes[0])  # of one pass
     counts = torch.full((steps * len(passes),), size)
@@ -201,14 +212,35 @@ def pack_batches(batches: BatchIndices) -> PackedBatches:
 
 
 def _passes(
-    samples: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
+    samples: Tensor,
+    epochs: int,
+    batch_size: int | None,
+    generator: torch.Generator,
+    *,
+    drop_last: bool,
 ) -> list[Tensor]:
     """The samples in the order of each pass over them."""
     if not len(samples):
         return []
     if batch_size is None or batch_size >= len(samples):
         return [samples] * epochs  # the order within a full batch does not matter
-    return [samples[torch.randperm(len(samples), generator=generator)] for _ in range(epochs)]
+    used = pass_size(len(samples), batch_size, drop_last=drop_last)
+    orders = []
+    for _ in range(epochs):
+        shuffled = torch.randperm(len(samples), generator=generator)
+        orders.append(samples[shuffled[:used]])
+    return orders
+
+
+def pass_size(samples: int, batch_size: int | None, *, drop_last: bool) -> int:
+    """How many of the samples a pass uses: all, or as many as fill batches.
+
+    >>> pass_size(33, 32, drop_last=True), pass_size(20, 32, drop_last=True)
+    (32, 20)
+    """
+    if not drop_last or batch_size is None or samples < batch_size:
+        return samples
+    return samples - samples % batch_size
 
 
 def gather(x: Tensor, y: Tensor, indices: Sequence[Tensor]) -> Batch:

@@ -25,7 +25,7 @@ from tacit.core.torch_private import is_batch_norm, run_backward
 from tacit.core.vectors import Layout
 from tacit.training.batches import Batch
 from tacit.training.channels import store_channels_last
-from tacit.training.losses import Loss, hits, losses
+from tacit.training.losses import USUAL, Loss, hits, losses
 
 
 class Gradients(NamedTuple):
@@ -126,7 +126,7 @@ class LoopedGradients:
         return Gradients(
             g=self._gradient(),
             loss=loss.detach().view(1, 1),
-            hits=hits(output, y).sum().view(1, 1),
+            hits=hits(output, y, self.loss or USUAL).sum().view(1, 1),
             buffers=buffers_after,
         )
 
@@ -163,7 +163,7 @@ class VmappedGradients:
     """All rows in one batched program; padded samples are masked out of the loss."""
 
     def __init__(self, module: nn.Module, loss: Loss | None = None) -> None:
-        self.loss = loss or losses
+        self.loss = loss or USUAL
         self.module = copy.deepcopy(module).train()
         self.layout = Layout.of(module)
         self.mixes_samples = mixes_samples(module)
@@ -195,7 +195,7 @@ class VmappedGradients:
         parameters = self.layout.unflatten(w)
         output = functional_call(self.module, (parameters, buffers), (x,))
         loss = (self.loss(output, y) * mask).sum() / mask.sum().clamp(min=1)
-        right = (hits(output, y) * mask).sum()
+        right = (hits(output, y, self.loss) * mask).sum()
         return loss, (right, buffers)
 
     def _by_size(self, w: Tensor, buffers: Rows, batch: Batch) -> Gradients:

@@ -14,7 +14,7 @@ from tacit.core.rows import Rows
 from tacit.training.batches import Batch
 from tacit.training.gradients import Gradients, zero_gradients
 from tacit.training.kernel_layers import ConvolutionLayer, Layer, cross_entropy, filled
-from tacit.training.losses import Loss, hits, losses
+from tacit.training.losses import USUAL, Loss, hits
 
 MOST = 2**31 - 1  # numbers of a row that a kernel can count
 
@@ -109,7 +109,7 @@ class KernelGradients:
         if self.loss is None and batch.y.dtype == torch.int64:
             d_out, loss, right = cross_entropy(out, batch.y, counts)
         else:
-            d_out, loss, right = _differentiate(self.loss or losses, out, batch.y, counts)
+            d_out, loss, right = _differentiate(self.loss or USUAL, out, batch.y, counts)
         return Gradients(self.network.backward(w, tape, d_out), loss, right, buffers)
 
 
@@ -123,6 +123,6 @@ def _differentiate(
         sample_losses = loss(leaf.flatten(0, 1), y.flatten(0, 1)).view(mask.shape)
         mean = (sample_losses * mask).sum(1, keepdim=True) / counts.clamp(min=1)
         (d_out,) = torch.autograd.grad(mean.sum(), leaf)
-    sample_hits = hits(leaf.detach().flatten(0, 1), y.flatten(0, 1)).view(mask.shape)
+    sample_hits = hits(leaf.detach().flatten(0, 1), y.flatten(0, 1), loss).view(mask.shape)
     right = (sample_hits * mask).sum(1, keepdim=True)
     return d_out, mean.detach(), right

@@ -32,14 +32,14 @@ from tacit.core.vectors import Layout
 from tacit.training.batches import Batches, ListedBatches, PackedBatches, Samples, gather
 from tacit.training.captured import CapturedTrainer
 from tacit.training.evaluation import (
-    LossesAndHits,
+    Answers,
     RowAndBuffers,
     evaluate_in_turn,
     evaluate_together,
 )
 from tacit.training.gradients import GradientForm, GradientFunction
 from tacit.training.kernel_layers import PROGRAMS
-from tacit.training.losses import Loss, checked, losses
+from tacit.training.losses import USUAL, Loss, LossFunction, checked
 from tacit.training.optimisers import Optimiser
 from tacit.training.row_module import RowModule
 from tacit.training.sampling import Sampling
@@ -57,7 +57,7 @@ class RowTrainer:
 
     `form` and `at_once`, the number of rows trained together, are chosen by the device if they are
     not given. A `gradient` function takes the place of the module's gradient, and a `loss` that of
-    `losses`. With a gradient function, `module` may be None; then models cannot be tested.
+    `losses.USUAL`. With a gradient function, `module` may be None; then models cannot be tested.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class RowTrainer:
         form: GradientForm | None = None,
         at_once: int | None = None,
         gradient: GradientFunction | None = None,
-        loss: Loss | None = None,
+        loss: LossFunction | None = None,
         tf32: bool = True,
         side_by_side: int = 1,
     ) -> None:
@@ -79,7 +79,7 @@ class RowTrainer:
         self.tf32 = tf32
         self.side_by_side = side_by_side
         self.form: GradientForm = form or _usual_form(self.device)
-        self.loss = None if loss is None else checked(loss)
+        self.loss: Loss | None = None if loss is None else checked(loss)
         self.own_gradient = gradient is not None
         self._in_thread = False  # whether other trainers train in other threads at the same time
         self._clones: list[RowTrainer] = []
@@ -128,12 +128,15 @@ class RowTrainer:
             return samples
         return samples.pack(network.pack)
 
-    def on(self, samples: Samples) -> RowTrainer:
-        """A trainer of the same model and gradient on other samples, such as public ones.
+    def on(self, samples: Samples, *, usual_loss: bool = False) -> RowTrainer:
+        """A trainer of the same model on other samples, such as public ones.
 
-        It takes steps one by one.
+        It takes steps one by one. Its gradient is that of the same loss, or of the `usual_loss`.
         """
         trainer = copy.copy(self)
+        if usual_loss and self.loss is not None and not self.own_gradient:
+            trainer.loss = None
+            trainer.gradient = self._required_module().make_gradient(None)
         trainer.captured = None
         trainer._clones = []
         trainer.samples = samples.to(self.device).plain()
@@ -220,13 +223,12 @@ class RowTrainer:
         models: Sequence[RowAndBuffers],
         samples: Samples,
         indices: Sequence[Tensor] | None = None,
-    ) -> list[LossesAndHits]:
+    ) -> list[Answers]:
         """Each model, a row (P,) and its buffers, on all samples or on those that its index names.
 
-        The result is each sample's loss and hit, in the host's memory. Samples must be in the form
-        that `prepared` returns.
+        The answers are in the host's memory. Samples must be in the form that `prepared` returns.
         """
-        loss = self.loss or losses
+        loss = self.loss or USUAL
         with self.computing():
             if not models:
                 return []

@@ -23,7 +23,13 @@ from torch import Tensor
 from tacit.core.errors import StudyError, shown
 from tacit.core.import_paths import import_object
 from tacit.core.registry import Registered
-from tacit.training.batches import PackedBatches, epoch_batches, pack_batches, pack_epoch_batches
+from tacit.training.batches import (
+    PackedBatches,
+    epoch_batches,
+    pack_batches,
+    pack_epoch_batches,
+    pass_size,
+)
 
 
 @dataclass(frozen=True)
@@ -50,22 +56,43 @@ class Sampling(Registered, family="samplings", home="tacit.training.sampling"):
         """The same batches as one matrix, for steps that are captured."""
         return pack_batches(self.batches(shard, epochs, batch_size, generator))
 
+    def used(self, samples: int, batch_size: int | None) -> int:
+        """How many of so many samples a pass uses, as far as that is known beforehand."""
+        return samples
+
+    @property
+    def plain_passes(self) -> Epochs:
+        """How the samples are drawn where plain passes over them are wanted, as in fine-tuning."""
+        return Epochs()
+
 
 @dataclass(frozen=True)
 class Epochs(Sampling, name="epochs"):
-    """Shuffled passes over the samples, cut into batches; a pass may end with a smaller one."""
+    """Shuffled passes over the samples, cut into batches; a pass may end with a smaller one.
 
+    `drop_last` leaves out that smaller one, as torch's DataLoader does. A client that has fewer
+    samples than a batch keeps its only one.
+    """
+
+    drop_last: bool = False
     fixed_sizes: ClassVar[bool] = True
 
     def batches(
         self, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
     ) -> Sequence[Tensor]:
-        return epoch_batches(shard, epochs, batch_size, generator)
+        return epoch_batches(shard, epochs, batch_size, generator, drop_last=self.drop_last)
 
     def packed(
         self, shard: Tensor, epochs: int, batch_size: int | None, generator: torch.Generator
     ) -> PackedBatches:
-        return pack_epoch_batches(shard, epochs, batch_size, generator)
+        return pack_epoch_batches(shard, epochs, batch_size, generator, drop_last=self.drop_last)
+
+    def used(self, samples: int, batch_size: int | None) -> int:
+        return pass_size(samples, batch_size, drop_last=self.drop_last)
+
+    @property
+    def plain_passes(self) -> Epochs:
+        return self
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def test_a_cell_is_the_mean_over_the_seeds_so_far() -> None:
 
 def test_the_score_of_a_regression_is_shown_too() -> None:
     tally = Tally(Clock())
-    tally.add(started())
+    tally.add(replace(started(), metric="r2"))
     tally.add(RoundFinished("fedavg0", 1, {"r2": 0.25, "status": "running"}))
     assert tally.cell("fedavg", "iid").mean == 0.25
 

@@ -110,7 +110,7 @@ def test_a_numeric_target_may_be_told_what_it_is(tmp_path: Path) -> None:
 
 
 def test_what_was_guessed_or_left_out_is_said_and_noted(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"a": np.arange(60), "y": np.arange(60) % 3})
+    frame = pd.DataFrame({"a": np.arange(60) / 2, "y": np.arange(60) % 3})
     message = "3 different whole numbers and is taken for classes"
     assert message in warnings(frame, tmp_path)[0]
     measured = frame.assign(y=frame["a"] / 7)

@@ -146,7 +146,7 @@ print(results.model(results.best()))
         )
         assert process.stdout.startswith("Net(")
     assert "path: __main__:Net" in (tmp_path / "out" / "study.yaml").read_text()
-    with pytest.raises(StudyError, match="the model __main__:Net was given as a Python object"):
+    with pytest.raises(StudyError, match="__main__:Net was given as a Python object"):
         tacit.resume(tmp_path / "out")
 
 

@@ -28,13 +28,14 @@ from tacit.report.results import Results
 from tacit.rounds import memories
 from tacit.simulation.fusion_baselines import NetworkTester
 from tacit.simulation.kinds.fusion import FusionSimulation
-from tacit.simulation.metrics import Score
 from tacit.study.checks import cautions
 from tacit.study.kinds.fusion import FusionRun
 from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.study.run import Run
 from tacit.study.study import Study
 from tacit.study.study_data import try_out
+from tacit.training.metrics import METRICS
+from tacit.training.yardstick import Yardstick
 
 FUSED: dict[str, Any] = {
     **FAST,
@@ -192,7 +193,9 @@ def a_constant(*values: float) -> nn.Module:
 def test_an_ensemble_averages_probabilities_and_of_numbers_the_numbers() -> None:
     """One that is very sure is outvoted by two that are fairly sure: 1/3 against 2/3 of 0.88."""
     networks = [a_constant(100.0, 0.0), a_constant(0.0, 2.0), a_constant(0.0, 2.0)]
-    tester = NetworkTester(Score(), torch.zeros(4, 2), torch.tensor([1, 1, 1, 0]))
+    tester = NetworkTester(
+        Yardstick(METRICS["accuracy"], 2), torch.zeros(4, 2), torch.tensor([1, 1, 1, 0])
+    )
     figures = tester.compare(networks[0], networks, networks[1])
     assert figures["accuracy"] == 0.25
     assert figures["ensemble_accuracy"] == 0.75
@@ -200,7 +203,8 @@ def test_an_ensemble_averages_probabilities_and_of_numbers_the_numbers() -> None
     assert figures["alone"] == [0.25, 0.75, 0.75]
     assert figures["alone_accuracy"] == pytest.approx(1.75 / 3)
     networks = [a_constant(1.0), a_constant(5.0)]
-    tester = NetworkTester(Score("r2", 4.0, 3.0), torch.zeros(4, 2), torch.full((4,), 2.0))
+    yardstick = Yardstick(METRICS["r2"], variance=4.0, unit=3.0)
+    tester = NetworkTester(yardstick, torch.zeros(4, 2), torch.full((4,), 2.0))
     figures = tester.compare(networks[0], networks, None)
     assert (figures["loss"], figures["r2"], figures["rmse"]) == (1.0, 0.75, 3.0)
     assert figures["ensemble_r2"] == 0.75

@@ -110,8 +110,9 @@ def test_local_and_train_scores_use_the_variance_of_the_test_set() -> None:
     variance = data.test_y.var(correction=0)
 
     def score(index: Tensor) -> float:
-        _, squared_errors = evaluate(engine.module, data.x[index], data.y[index])
-        return float(1 - squared_errors.mean() / variance)
+        y = data.y[index]
+        answers = evaluate(engine.module, data.x[index], y)
+        return float(1 - answers.hits(y).mean() / variance)
 
     engine.layout.load(engine.module, state.server["x"], state.buffers)
     central = [score(index) for index in state.test]

@@ -24,7 +24,7 @@ from tacit.training.batches import (
     pack_epoch_batches,
 )
 from tacit.training.captured import CapturedTrainer, _fits_kernel, add_to_totals, take_batch, update
-from tacit.training.evaluation import evaluate, evaluate_rows, row_outputs
+from tacit.training.evaluation import Answers, evaluate, evaluate_rows, row_outputs
 from tacit.training.gradients import Gradients
 from tacit.training.optimisers import Adam, Momentum, Optimiser
 from tacit.training.row_trainer import RowTrainer
@@ -243,8 +243,8 @@ def test_many_models_are_tested_in_parts(monkeypatch: pytest.MonkeyPatch) -> Non
     whole = evaluate_rows(row_outputs(MODULE), w, {}, Samples(X, Y), torch.arange(50))
     monkeypatch.setattr(evaluation, "AT_ONCE", 21)
     in_parts = evaluate_rows(row_outputs(MODULE), w, {}, Samples(X, Y), torch.arange(50))
-    assert torch.allclose(whole[0], in_parts[0])
-    assert in_parts[1].shape == (3, 50)
+    torch.testing.assert_close(in_parts, whole)
+    assert in_parts.classes.shape == (3, 50)
 
 
 def test_many_models_are_tested_as_each_alone() -> None:
@@ -253,13 +253,12 @@ def test_many_models_are_tested_as_each_alone() -> None:
     draw = seeded(12)
     samples_of_each = torch.stack([torch.randperm(50, generator=draw)[:11] for _ in range(3)])
     for index in (torch.arange(50), samples_of_each):
-        loss, hit = evaluate_rows(row_outputs(MODULE), w, {}, Samples(X, Y), index)
+        together = evaluate_rows(row_outputs(MODULE), w, {}, Samples(X, Y), index)
         for k in range(3):
             layout.load(MODULE, w[k])
             row_index = index if index.dim() == 1 else index[k]
-            loss_alone, hit_alone = evaluate(MODULE, X[row_index], Y[row_index])
-            assert torch.allclose(loss_alone, loss[k])
-            assert torch.equal(hit_alone, hit[k])
+            alone = evaluate(MODULE, X[row_index], Y[row_index])
+            torch.testing.assert_close(Answers(*[values[k] for values in together]), alone)
 
 
 class Forgetful(nn.Module):
@@ -273,10 +272,9 @@ class Forgetful(nn.Module):
 
 @pytest.mark.parametrize("module", [MODULE, Forgetful()])
 def test_chunks_side_by_side_are_the_same_figures(module: nn.Module) -> None:
-    loss, hit = evaluate(module, X, Y, 7)
-    loss_beside, hit_beside = evaluate(module, X, Y, 7, side_by_side=3)
-    assert torch.equal(loss, loss_beside)
-    assert torch.equal(hit, hit_beside)
+    in_turn = evaluate(module, X, Y, 7)
+    beside = evaluate(module, X, Y, 7, side_by_side=3)
+    torch.testing.assert_close(beside, in_turn, rtol=0, atol=0)
 
 
 class Replayed:

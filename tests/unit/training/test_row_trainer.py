@@ -261,8 +261,8 @@ def test_a_loss_of_ones_own_is_what_rows_are_trained_and_tested_for(form: Any) -
         g = torch.cat([slope.reshape(-1) for slope in slopes])
         torch.testing.assert_close(trained.w[k], w[k] - g)
         torch.testing.assert_close(trained.loss[k, 0], loss.detach() * len(index))
-        test_loss, _ = trainer.test([(w[k], {})], trainer.samples)[0]
-        torch.testing.assert_close(test_loss, weighted(module(X), Y).detach())
+        (answers,) = trainer.test([(w[k], {})], trainer.samples)
+        torch.testing.assert_close(answers.losses, weighted(module(X), Y).detach())
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -350,12 +350,14 @@ def test_models_are_tested_on_all_samples_or_on_their_own(form: Any) -> None:
     for k, row_index in enumerate(indices):
         trainer.layout.load(module, w[k])
         for index, figures in ((torch.arange(9), on_all[k]), (row_index, on_some[k])):
-            loss, hit = evaluate(module, X[index], Y[index])
-            torch.testing.assert_close(figures[0], loss)
-            assert figures[1].tolist() == hit.tolist()
+            torch.testing.assert_close(figures, evaluate(module, X[index], Y[index]))
         torch.testing.assert_close(trainer.outputs(w[k], {}, X), module(X).detach())
     assert trainer.test([], held_out) == []
-    assert [len(loss) for loss, _ in trainer.test(models, held_out, [EMPTY] * 3)] == [0, 0, 0]
+    assert [len(figures.losses) for figures in trainer.test(models, held_out, [EMPTY] * 3)] == [
+        0,
+        0,
+        0,
+    ]
 
 
 def test_the_module_that_was_given_is_left_alone() -> None:
@@ -383,9 +385,8 @@ def test_the_same_model_trains_on_other_samples(form: Any) -> None:
     assert public.gradient is trainer.gradient
     assert len(trainer.samples.y) == 50
     models = [(w[0], {})]
-    public_loss, _ = public.test(models, public.prepared(SAMPLES))[0]
-    loss, _ = trainer.test(models, trainer.samples)[0]
-    torch.testing.assert_close(public_loss, loss)
+    on_public = public.test(models, public.prepared(SAMPLES))
+    torch.testing.assert_close(on_public, trainer.test(models, trainer.samples))
 
 
 def test_rows_at_once_follow_from_the_form() -> None:

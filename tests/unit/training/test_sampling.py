@@ -13,7 +13,12 @@ from tacit.core.errors import StudyError
 from tacit.training.batches import epoch_batches, pack_batches
 from tacit.training.sampling import Epochs, FunctionSampling, Poisson, Sampling
 
-SAMPLINGS: list[Sampling] = [Epochs(), Poisson(), FunctionSampling("own_batches:backwards")]
+SAMPLINGS: list[Sampling] = [
+    Epochs(),
+    Epochs(drop_last=True),
+    Poisson(),
+    FunctionSampling("own_batches:backwards"),
+]
 sizes = st.one_of(st.none(), st.integers(1, 50))
 
 
@@ -42,6 +47,32 @@ def test_epochs_are_the_shuffled_passes_that_they_always_were(
     ours = Epochs().batches(shard, epochs, size, seeded(seed))
     theirs = epoch_batches(shard, epochs, size, seeded(seed))
     assert [batch.tolist() for batch in ours] == [batch.tolist() for batch in theirs]
+
+
+@given(count=st.integers(0, 40), epochs=st.integers(1, 3), size=sizes, seed=st.integers(0, 99))
+def test_a_last_batch_that_is_smaller_can_be_left_out(
+    count: int, epochs: int, size: int | None, seed: int
+) -> None:
+    """What is left of every pass are its first batches, or the only one."""
+    shard = torch.arange(count)
+    kept = Epochs(drop_last=True).batches(shard, epochs, size, seeded(seed))
+    everything = Epochs().batches(shard, epochs, size, seeded(seed))
+    full = [batch.tolist() for batch in everything if len(batch) == size]
+    is_one_batch = size is None or count < size
+    expected = [batch.tolist() for batch in everything] if is_one_batch else full
+    assert [batch.tolist() for batch in kept] == expected
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS[:3], ids=str)
+@given(count=st.integers(1, 60), epochs=st.integers(1, 3), size=st.integers(1, 60))
+def test_the_steps_that_are_expected_are_those_that_are_drawn(
+    sampling: Sampling, count: int, epochs: int, size: int
+) -> None:
+    used = sampling.used(count, size)
+    batches = sampling.batches(torch.arange(count), epochs, size, seeded(0))
+    assert len(batches) == epochs * math.ceil(used / size)
+    if isinstance(sampling, Epochs):
+        assert sum(map(len, batches)) == epochs * used
 
 
 @given(

@@ -156,9 +156,10 @@ def test_the_loop_reports_the_mean_loss_and_accuracy_over_the_samples_it_saw() -
     module = mlp()
     batches = [torch.arange(10), torch.arange(10, 14)]
     frozen = train(module, [batches], SGD(lr=1e-30))
-    loss, hit = evaluate(module, X[:14], Y[:14])
-    assert (frozen.loss / frozen.seen).item() == pytest.approx(loss.mean().item())
-    assert (frozen.hits / frozen.seen).item() == pytest.approx(hit.double().mean().item())
+    answers = evaluate(module, X[:14], Y[:14])
+    hits = answers.hits(Y[:14])
+    assert (frozen.loss / frozen.seen).item() == pytest.approx(answers.losses.mean().item())
+    assert (frozen.hits / frozen.seen).item() == pytest.approx(hits.double().mean().item())
 
 
 def test_another_gradient_function_can_be_injected() -> None:

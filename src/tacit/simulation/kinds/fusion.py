@@ -25,15 +25,19 @@ from tacit.federated.fusion.average import Average
 from tacit.federated.fusion.dense import Dense
 from tacit.models.model import Mlp, Model
 from tacit.rounds.participant import Draft, Memory
+from tacit.simulation.assessment import Assessor, Findings, LocalTest
 from tacit.simulation.engine import Engine, Record
 from tacit.simulation.fusion_baselines import NetworkTester
 from tacit.simulation.fusion_state import FusionState, convert_neurons
 from tacit.simulation.kinds.horizontal import Simulation
-from tacit.simulation.metrics import Score, Test, client_metrics
+from tacit.simulation.metrics import Test, client_metrics
 from tacit.simulation.state import RunState
 from tacit.study.kinds.fusion import FusionRun
 from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.training.batches import Samples
+from tacit.training.evaluation import Answers
+from tacit.training.losses import USUAL
+from tacit.training.yardstick import Yardstick
 
 
 class FusionSimulation(Engine, kind="fusion"):
@@ -44,15 +48,19 @@ class FusionSimulation(Engine, kind="fusion"):
         runs: Sequence[tuple[str, FusionRun]],
         dataset: Dataset,
         public: Dataset | None = None,
+        *,
+        metric: str | None = None,
         **options: Any,
     ) -> None:
         self.states = [FusionState(id, run) for id, run in runs]
-        self.score = Score.of(dataset)
+        self.yardstick = Yardstick.of(dataset, metric or runs[0][1].metric)
+        self.dataset = dataset
         self.classes = dataset.classes
         # by model, what trains the clients that have it
         self.simulations = _make_simulations(runs, dataset, options)
         samples = self._any_simulation.samples
-        self.tester = NetworkTester(self.score, samples.test_x, samples.test_y)
+        loss = self._any_simulation.trainer.loss or USUAL
+        self.tester = NetworkTester(self.yardstick, samples.test_x, samples.test_y, loss)
         for state in self.states:
             state.by_model = self._client_states(state)
 
@@ -73,6 +81,24 @@ class FusionSimulation(Engine, kind="fusion"):
     def discard(self) -> None:
         for simulation in self.simulations.values():
             simulation.discard()
+
+    def assess(self, state: FusionState) -> Findings:
+        """What is to be known of the fused network."""
+        if state.fused is None:
+            return {}
+        module = self._module(state.fused.network)
+        samples = self._samples(state)
+        device = self.tester.x.device
+
+        def answer(x: Tensor, y: Tensor, client: int | None) -> Answers:  # noqa: ARG001  (all use the same)
+            return self.tester.answers(module, x.to(device), y.to(device))
+
+        tests = {}
+        for client in range(state.run.clients):
+            index = state.first.test[client]
+            rows = index.numpy() - state.first.offset
+            tests[client] = LocalTest(samples.features(index), samples.y[index].cpu(), rows)
+        return Assessor(self.dataset, self.yardstick, state.run.importance).assess(answer, tests)
 
     def state_dict(self, state: FusionState, client: int | None = None) -> dict[str, Tensor]:
         """The fused network, or the one that a client trained last, as torch saves models."""
@@ -149,7 +175,7 @@ class FusionSimulation(Engine, kind="fusion"):
         record["updated"] = is_finite
         record["bytes_up"] = size
         record["bytes_down"] = size if state.round > 1 else 0
-        state.update_status(record[self.score.name])
+        state.update_status(record[self.yardstick.name], self.yardstick.metric)
         if state.status != "diverged":
             record["fusion"] |= self._send(state, drafts)
         record["status"] = state.status
@@ -162,7 +188,7 @@ class FusionSimulation(Engine, kind="fusion"):
     ) -> Record:
         """What comes of the fusion; if its numbers are not finite, the run has diverged."""
         before = state.fused
-        nothing = {"loss": None, **self.score.no_figures}
+        nothing = {"loss": None, **self.yardstick.no_figures}
         metrics = dict(nothing)
         if is_finite:
             metrics |= self._fuse(state, drafts)
@@ -212,15 +238,16 @@ class FusionSimulation(Engine, kind="fusion"):
 
     def _local_metrics(self, state: FusionState, drafts: Sequence[Draft]) -> Record:
         """The clients' metrics: as they trained, and on their local tests afterwards."""
-        fused_tests: list[Test] = [(None, None)] * len(drafts)
+        fused_tests: list[Test] = [{}] * len(drafts)
         alone_tests = fused_tests
         if state.status != "diverged":
             fused_tests, alone_tests = self._local_tests(state)
         worked = {draft.client: draft.figures for draft in drafts}
         tests = [(client, test, test) for client, test in enumerate(fused_tests)]
-        metrics = client_metrics(self.score, state.first, worked, tests)
-        for record, (_, score) in zip(metrics["clients"], alone_tests, strict=True):
-            record[f"alone_{self.score.name}"] = score
+        metrics = client_metrics(self.yardstick, state.first, worked, tests)
+        name = self.yardstick.name
+        for record, alone in zip(metrics["clients"], alone_tests, strict=True):
+            record[f"alone_{name}"] = alone.get(name)
         return metrics
 
     def _local_tests(self, state: FusionState) -> tuple[list[Test], list[Test]]:

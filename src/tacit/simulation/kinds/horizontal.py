@@ -31,14 +31,19 @@ from tacit.rounds.reply_checks import form_of
 from tacit.rounds.server import RoundEnd, broadcast, close_round, projected
 from tacit.rounds.server_data import ServerData
 from tacit.rounds.transmission import transmit
+from tacit.simulation.assessment import Assessor, Findings, LocalTest
 from tacit.simulation.batches_ahead import BatchesAhead
 from tacit.simulation.engine import Engine, Record
 from tacit.simulation.lies import with_lies
-from tacit.simulation.metrics import BlockMetrics, Score, TestFigures, client_model, test_runs
+from tacit.simulation.metrics import BlockMetrics, TestAnswers, client_model, test_runs
 from tacit.simulation.state import BlockSamples, RunState, prepare
 from tacit.study.kinds.horizontal import HorizontalRun
+from tacit.study.tested_clients import is_crowd
 from tacit.training.batches import Samples
+from tacit.training.evaluation import Answers
+from tacit.training.losses import Loss, fit_loss
 from tacit.training.row_trainer import RowTrainer
+from tacit.training.yardstick import Yardstick
 
 Job = tuple[RunState, int]  # a run's client
 CHANGED = ("server", "buffers", "method_memory", "wire_memory")  # by a round
@@ -62,8 +67,8 @@ class Simulation(Engine, kind="horizontal"):
     """Runs of one block, round by round.
 
     `form` and `at_once` (rows that are trained together) follow from the device unless given.
-    `folder` takes the clients' memories where they are too many to hold. `make_trainer` makes what
-    trains rows, from a module and samples.
+    `folder` takes the clients' memories where they are too many to hold. `metric` decides, in place
+    of the runs' own. `make_trainer` makes what trains rows, from a module and samples.
     """
 
     def __init__(
@@ -76,20 +81,23 @@ class Simulation(Engine, kind="horizontal"):
         at_once: int | None = None,
         folder: Path | None = None,
         partitions: Mapping[str, Partition] | None = None,
+        metric: str | None = None,
         make_trainer: Callable[..., RowTrainer] = RowTrainer,
         **options: Any,
     ) -> None:
         target = torch.device(device)
         samples, self.module, self.states = prepare(runs, dataset, target, partitions)
         options |= {"device": device, "at_once": at_once}
+        options |= _loss_of(runs, dataset)
         self.trainer = make_trainer(self.module, samples.train, **options)
         self.layout = self.trainer.layout
         test_samples = self.trainer.prepared(samples.test)
         self.samples = BlockSamples(self.trainer.samples, test_samples)
+        self.dataset = dataset
         self.shape = tuple(dataset.x.shape[1:])
         self.outputs = dataset.outputs
-        self.score = Score.of(dataset)
-        self.metrics = BlockMetrics(self.trainer, self.samples, self.score)
+        self.yardstick = Yardstick.of(dataset, metric or runs[0][1].metric)
+        self.metrics = BlockMetrics(self.trainer, self.samples, self.yardstick)
         self.batches_ahead = BatchesAhead(self.trainer)
         self.server_data = self._data_of_servers(self._public_samples(public, dataset))
         for state in self.states:
@@ -108,10 +116,10 @@ class Simulation(Engine, kind="horizontal"):
             drafts = self.gather_drafts(jobs)
             closed = [self._deliver(state, drafts[state.id], chosen[state.id]) for state in going]
             cohorts = [(state, chosen[state.id]) for state in going]
-            figures = test_runs(self.trainer, self.samples, cohorts)
+            answers = test_runs(self.trainer, self.samples, cohorts)
             records = []
-            for state, closed_round, tested in zip(going, closed, figures, strict=True):
-                records.append(self._record_round(state, closed_round, tested))
+            for state, closed_round, of_run in zip(going, closed, answers, strict=True):
+                records.append(self._record_round(state, closed_round, of_run))
         yield from records
 
     def gather_drafts(self, jobs: list[Job]) -> dict[str, list[Draft]]:
@@ -153,6 +161,34 @@ class Simulation(Engine, kind="horizontal"):
         for state in self.states:
             for store in state.stores:
                 store.discard()
+
+    def assess(self, state: RunState) -> Findings:
+        """What is to be known of the run's last model, and of the models that clients use."""
+        run = state.run
+        clients = []
+        if not is_crowd(run) and not run.is_reference:
+            clients = list(range(run.clients))
+        with self.trainer.computing():
+            global_model = (state.server["x"], state.buffers)
+            personal_models = {}
+            for client in clients if run.is_personal else []:
+                personal_models[client] = client_model(self.trainer, state, client)
+
+            def answer(x: Tensor, y: Tensor, client: int | None) -> Answers:
+                model = global_model
+                if client is not None:
+                    model = personal_models.get(client, global_model)
+                (answers,) = self.trainer.test([model], self.trainer.prepared(Samples(x, y)))
+                return answers
+
+            tests = {client: self._local_test(state, client) for client in clients}
+            return Assessor(self.dataset, self.yardstick, run.importance).assess(answer, tests)
+
+    def _local_test(self, state: RunState, client: int) -> LocalTest:
+        index = state.test[client]
+        samples = self.samples.train
+        rows = index.numpy() - state.offset
+        return LocalTest(samples.features(index), samples.y[index].cpu(), rows)
 
     def state_dict(self, state: RunState, client: int | None = None) -> dict[str, Tensor]:
         """The run's global model, or the one that a client uses, as torch saves models."""
@@ -263,29 +299,38 @@ class Simulation(Engine, kind="horizontal"):
         return end
 
     def _record_round(
-        self, state: RunState, closed: ClosedRound, figures: TestFigures
+        self, state: RunState, closed: ClosedRound, answers: TestAnswers
     ) -> tuple[Record, float]:
         """The round's record and its seconds; also decides whether the run goes on."""
         begin = time.perf_counter()
         record: Record = {"run": state.id, "round": state.round, "loss": None}
         if closed.end.state is not None:
-            record |= self.metrics.global_metrics(state, figures)
+            record |= self.metrics.global_metrics(state, answers)
         if record["loss"] is None or not math.isfinite(record["loss"]):
             for name, value in closed.before.items():
                 setattr(state, name, value)
             state.status = "diverged"
-            record |= {"loss": None, **self.score.no_figures}
+            record |= {"loss": None, **self.yardstick.no_figures}
         worked = {outcome.client: outcome.figures for outcome in closed.outcomes}
-        record |= self.metrics.local_metrics(state, worked, figures)
+        record |= self.metrics.local_metrics(state, worked, answers)
         record["replies"] = len(closed.outcomes)
         record["updated"] = closed.end.enough
         record["bytes_up"] = closed.bytes_up
         record["bytes_down"] = closed.bytes_down
-        state.update_status(record[self.score.name])
+        state.update_status(record[self.yardstick.name], self.yardstick.metric)
         record["status"] = state.status
         seconds = state.seconds + time.perf_counter() - begin
         state.seconds = 0.0
         return record, seconds
+
+
+def _loss_of(runs: Sequence[tuple[str, HorizontalRun]], dataset: Dataset) -> dict[str, Loss]:
+    """As an option of a trainer, what a block's rows are trained for; none for the usual loss."""
+    first, *others = [run.loss for _, run in runs]
+    if any(loss != first for loss in others):
+        raise ValueError("runs: expected runs of one loss, since they share a trainer")
+    loss = fit_loss(first, dataset)
+    return {} if loss is None else {"loss": loss}
 
 
 def choose(state: RunState) -> tuple[list[int], list[int]]:
@@ -309,8 +354,9 @@ def shares_nothing(state: RunState) -> bool:
     draw from torch's generator.
     """
     draws_weights = state.run.initial == "different" and state.round == 0
-    methods = (state.run.algorithm, state.run.optimiser)
+    methods = (state.run.algorithm, state.run.optimiser, state.run.loss)
     are_ours = all(type(method).__module__.startswith("tacit.") for method in methods)
+    are_ours = are_ours and not state.run.loss.calls
     return are_ours and not draws_weights and not state.stores
 
 

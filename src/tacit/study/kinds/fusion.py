@@ -22,6 +22,7 @@ from tacit.study.kinds.horizontal import HorizontalRun
 from tacit.study.run import Run, setting
 from tacit.study.texts import plain
 from tacit.study.values import defaults_of
+from tacit.training.losses import check_loss
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class FusionRun(Run, kind="fusion"):
             self._check_widths(self.widths)
 
     def check_data(self, module: nn.Module, dataset: Dataset, sizes: Sequence[int]) -> None:
+        check_loss(self.loss, dataset)
         name = self.fusion.name
         if self.fusion.weighs_classes and not dataset.classes:
             raise StudyError(

@@ -344,7 +344,8 @@ class HorizontalRun(Run, kind="horizontal"):
 
     def _check_server_batches(self) -> None:
         size = self.batch_size_of(0) or self.server_samples
-        if leaves_one_over(self.server_samples, size):
+        used = self.sampling.plain_passes.used(self.server_samples, size)
+        if leaves_one_over(used, size):
             raise StudyError(
                 f"BatchNorm needs two samples in a batch; {self.server_samples} server_samples"
                 " leave one for the last batch"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.report.line_panels import LinePanels, draw_band
 from tacit.report.pictures import drawing, line_style
-from tacit.report.study_tables import SCORE_NAMES
+from tacit.report.study_tables import title_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,13 +33,15 @@ def draw_clients(clients: pd.DataFrame, score: str) -> Figure:
             _draw_crowd(panel, shown, score)
         else:
             _draw_each(panel, shown, score)
-    drawn.label(f"local {SCORE_NAMES[score]} (dotted: train)")
+    dotted = " (dotted: train)" if f"train_{score}" in clients else ""
+    drawn.label(f"local {title_of(score)}{dotted}")
     return drawn.figure
 
 
 def _draw_each(panel: Any, clients: pd.DataFrame, score: str) -> None:
     for number, (client, figures) in enumerate(clients.groupby("client")):
-        by_round = figures.groupby("round")[[f"train_{score}", f"test_{score}"]].mean()
+        shown = [name for name in (f"train_{score}", f"test_{score}") if name in figures]
+        by_round = figures.groupby("round")[shown].mean()
         label = None
         if number < MOST_NAMES:
             label = f"client {client!s}"
@@ -47,7 +49,8 @@ def _draw_each(panel: Any, clients: pd.DataFrame, score: str) -> None:
                 label += " (attacker)"
         style = line_style(number)
         panel.plot(by_round[f"test_{score}"], label=label, **style)
-        _draw_train(panel, by_round[f"train_{score}"], style)
+        if f"train_{score}" in by_round:
+            _draw_train(panel, by_round[f"train_{score}"], style)
 
 
 def _draw_crowd(panel: Any, clients: pd.DataFrame, score: str) -> None:
@@ -60,7 +63,8 @@ def _draw_crowd(panel: Any, clients: pd.DataFrame, score: str) -> None:
     style = line_style(0)
     panel.plot(test.median(), label="median of the round's clients", **style)
     draw_band(panel, test, style)
-    _draw_train(panel, by_round[f"train_{score}"].median(), style)
+    if f"train_{score}" in clients:
+        _draw_train(panel, by_round[f"train_{score}"].median(), style)
 
 
 def _draw_train(panel: Any, values: pd.Series[float], style: dict[str, Any]) -> None:

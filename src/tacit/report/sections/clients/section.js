@@ -26,7 +26,7 @@ charts["chart-clients"] = (box) => {
     name: `${title}, ${name}`, points: points.map(([x, y]) => [x, y]) })));
   fit(panels.length);
   box.replaceChildren(
-    legend(legendItems(runs)),
+    legend(legendItems(runs, kinds[0])),
     grid(panels.map((panel) => linePanel({ ...common, ...panel }))),
     numbers(box.id, columns, "round"));
 };
@@ -41,14 +41,14 @@ function clientLines(run, [trainKind, testKind]) {
     const isAttacker = run.attackers.includes(k);
     const title = `${clientName(name)}${isAttacker ? " (attacker)" : ""}`;
     const train = {
-      name: `${title}, train`, style: `${style(k)} thin`, mark: "", points: clientPoints(run, trainKind, k) };
+      name: `${title}, train`, style: `${style(k)} thin`, mark: "", points: run[trainKind] ? clientPoints(run, trainKind, k) : [] };
     const test = {
       name: `${title}, local test`,
       style: isMany ? `${style(k)} faint` : style(k),
       mark: isAttacker ? "×" : "",
       points: clientPoints(run, testKind, k),
     };
-    return isMany ? [test] : [train, test];
+    return isMany || !run[trainKind] ? [test] : [train, test];
   });
 }
 
@@ -57,7 +57,7 @@ function clientPoints(run, kind, client) {
   return points.filter(([, y], k) => y !== null || k > 0);
 }
 
-function legendItems(runs) {
+function legendItems(runs, trainKind) {
   const largest = most([0, ...runs.map(({ names }) => names.length)]);
   const names = runs.find((run) => run.names.length === largest)?.names ?? [];
   const isMany = largest > MANY_CLIENTS;
@@ -65,7 +65,7 @@ function legendItems(runs) {
   if (runs.some(({ attackers }) => attackers.length)) {
     items.push({ name: "× at its end: an attacker", style: "hidden" });
   }
-  if (!isMany) items.push({ name: "train, during the round", style: "plain thin" });
+  if (!isMany && runs.some((run) => run[trainKind])) items.push({ name: "train, during the round", style: "plain thin" });
   const count = isMany ? ` (${largest} clients)` : "";
   items.push({ name: `local test, after the round${count}`, style: "plain" });
   return items;

@@ -6,6 +6,7 @@ from typing import Any
 
 from tacit.report.heat_table import heat_table
 from tacit.report.section import Section
+from tacit.report.sections.fairness.groups import group_tables
 from tacit.report.study_tables import StudyTables
 
 TITLES = {"worst": "The worst served client", "spread": "Spread over clients"}
@@ -20,4 +21,5 @@ class FairnessSection(Section):
         metrics: list[str] = []
         if any(run.clients > 1 for run in federated):
             metrics = [metric for metric in TITLES if metric in results.summary()]
-        return {"tables": [heat_table(results, metric, TITLES[metric]) for metric in metrics]}
+        tables = [heat_table(results, metric, TITLES[metric]) for metric in metrics]
+        return {"tables": tables, "groups": group_tables(results)}

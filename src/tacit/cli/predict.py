@@ -1,0 +1,98 @@
+"""`tacit predict`: what a study's model says of new rows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tacit.cli.options import Json, Quiet
+from tacit.cli.study_arguments import admit_own_code_of
+from tacit.cli.terminal import print_json
+from tacit.core.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tacit.report.predictions import Predictions
+    from tacit.report.results import Results
+
+StudyFolder = Annotated[Path, typer.Argument(help="The folder of a study of a table.")]
+Rows = Annotated[Path, typer.Argument(help="The new rows: a CSV or parquet file.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="The CSV file to write; printed if left out."),
+]
+RunName = Annotated[str | None, typer.Option("--run", help="The run; the best one if left out.")]
+Client = Annotated[
+    str | None, typer.Option(help="The client whose own model predicts, by name or number.")
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(help="Predict the positive class from this probability on; 0.5 if left out."),
+]
+
+
+def predict_command(
+    folder: StudyFolder,
+    rows: Rows,
+    out: Out = None,
+    run: RunName = None,
+    client: Client = None,
+    threshold: Threshold = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict new rows with a study's model, encoded as its training rows were.
+
+    The rows come back as a CSV with the prediction, and with the probability of every class.
+    """
+    from tacit.report.predictions import predict
+    from tacit.report.results import Results
+
+    admit_own_code_of(folder)
+    results = Results(folder)
+    run = run or results.best()
+    predictions = predict(results, run, rows, _client(results, run, client))
+    table = _table(predictions, threshold)
+    if out is not None:
+        _write(table, out, rows)
+    if as_json:
+        print_json({"run": run, "rows": len(table), "out": None if out is None else str(out)})
+    elif out is None:
+        typer.echo(table.to_csv(index=False), nl=False)
+    elif not quiet:
+        print(f"{len(table):,} rows, predicted by {run}: {out}", file=sys.stderr)
+
+
+def _client(results: Results, run: str, client: str | None) -> str | int | None:
+    """A client's name, or its number where it has none."""
+    if client is None or not client.isdigit():
+        return client
+    results.check_run(run)
+    return client if client in results.client_names(run) else int(client)
+
+
+def _table(predictions: Predictions, threshold: float | None) -> pd.DataFrame:
+    """The rows with the new columns behind them."""
+    table = predictions.frame.copy()
+    name = predictions.target.name
+    table[f"predicted {name}"] = predictions.values(threshold)
+    if predictions.target.labels:
+        for label, values in predictions.probabilities().items():
+            table[f"probability of {label}"] = values
+    return table
+
+
+def _write(table: pd.DataFrame, out: Path, rows: Path) -> None:
+    from tacit.core.files import replacing
+
+    if out.exists() and rows.exists() and out.samefile(rows):
+        raise DataError(f"{out} holds the rows; write the predictions to another file")
+    try:
+        with replacing(out) as file:
+            table.to_csv(file, index=False)
+    except OSError as error:
+        raise DataError(f"cannot write {out}: {error.strerror}") from None

@@ -1,0 +1,176 @@
+"""What a reader should take away first, in sentences: on top of the page, and in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tacit.core.errors import StudyError
+from tacit.records.data_summary import DatasetSummary
+from tacit.report.metric_frame import guess_figures, guess_name
+from tacit.report.study_tables import StudyTables
+from tacit.report.uncertainty import figure_limits, leads
+from tacit.training.metrics import METRICS
+
+LEAST_ROWS = 20  # of a group whose figure is told
+LEAST_OF_CLASS = 10  # of these, positives and negatives
+FEW_FOUND = 0.5  # of the positives: a model that finds fewer needs a word
+HARDLY = 0.1  # of what is left to gain above a guess
+POOR_CALIBRATION = 0.1
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence; a warning is about what misleads."""
+
+    text: str
+    is_warning: bool = False
+
+
+def find(results: StudyTables) -> list[Finding]:
+    """The findings of a study of which some run has ended well."""
+    try:
+        best = results.best() if results.records else ""
+    except StudyError:  # all have diverged
+        best = ""
+    if not best:
+        return []
+    assessment = results.assessment(best)
+    dataset = results.data.of(best) if results.data else None
+    findings = [*_metric(results), *_best(results, best)]
+    if assessment is None or dataset is None:
+        return findings
+    findings += _rare(dataset, assessment)
+    findings += _gain(results, dataset, assessment)
+    findings += _calibration(assessment)
+    findings += _groups(results, assessment)
+    findings += _comparisons(results)
+    return findings
+
+
+def _metric(results: StudyTables) -> Iterator[Finding]:
+    if results.data is not None and results.data.reason.startswith("since"):
+        yield Finding(f"{results.score_name} decides, {results.data.reason}")
+
+
+def _best(results: StudyTables, best: str) -> Iterator[Finding]:
+    """The best run, how sure its figure is, and what a guess reaches."""
+    method = results.names[best]
+    column = results.column_of(best)
+    cell: Any = results.table().loc[method, column]
+    figure = float(cell)
+    text = f"{method} has {results.score_name} {figure:.4f}"
+    if len(results.methods) > 1:
+        text = f"the best is {method} with {results.score_name} {figure:.4f}"
+    if len(results.column_names) > 1:
+        text += f" on {column}"
+    limits = figure_limits(results).get((method, column))
+    if limits is not None:
+        text += f" (95 % interval {limits[0]:.4f} to {limits[1]:.4f})"
+    guess = guess_figures(results, results.score).get(column)
+    if guess is not None:
+        text += f"; {guess_name(results)} has {guess:.4f}"
+    yield Finding(text)
+
+
+def _rare(dataset: DatasetSummary, assessment: Mapping[str, Any]) -> Iterator[Finding]:
+    """How many of the positives it finds."""
+    if dataset.positive is None or "confusion" not in assessment:
+        return
+    positive = dataset.labels.index(dataset.positive)
+    missed = assessment["confusion"][positive][1 - positive]
+    caught = assessment["confusion"][positive][positive]
+    alarms = assessment["confusion"][1 - positive][positive]
+    total = missed + caught
+    if not total:
+        yield Finding(f"the test set has no row of {dataset.positive}", is_warning=True)
+        return
+    name = dataset.positive
+    text = (
+        f"of {total:,} test rows of {name} it finds {caught:,}, and takes {alarms:,} others for"
+        f" {name}"
+    )
+    if caught >= FEW_FOUND * total:
+        yield Finding(text)
+        return
+    yield Finding(
+        f"{text}; weigh the classes while training, or choose a lower threshold when predicting",
+        is_warning=True,
+    )
+
+
+def _gain(
+    results: StudyTables, dataset: DatasetSummary, assessment: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """Whether it is any better than a guess, by accuracy or R2."""
+    name = results.basis
+    figure = assessment["metrics"].get(name)
+    guess = dataset.baseline.get(name)
+    if figure is None or guess is None or figure - guess > HARDLY * (1 - guess):
+        return
+    title = METRICS[name].title
+    what = "hardly above" if figure >= guess else "below"
+    yield Finding(
+        f"its {title}, {figure:.4f}, is {what} that of {guess_name(results)}, {guess:.4f}",
+        is_warning=True,
+    )
+
+
+def _calibration(assessment: Mapping[str, Any]) -> Iterator[Finding]:
+    error = assessment.get("calibration", {}).get("error")
+    if error is not None and error > POOR_CALIBRATION:
+        yield Finding(
+            f"its probabilities are off by {error:.2f} on average, so do not take them at their"
+            " word; see the calibration curve",
+            is_warning=True,
+        )
+
+
+def _groups(results: StudyTables, assessment: Mapping[str, Any]) -> Iterator[Finding]:
+    """The gap between the groups of each column."""
+    for column, rows in assessment["groups"].items():
+        gap = group_gap(rows, results.score)
+        if gap is None:
+            continue
+        low, high = gap
+        yield Finding(
+            f"by {column}, {results.score_name} goes from {low[results.score]:.4f}"
+            f" ({low['group']}, {low['rows']:,} rows) to {high[results.score]:.4f}"
+            f" ({high['group']}, {high['rows']:,} rows)"
+        )
+
+
+def group_gap(
+    rows: list[dict[str, Any]], metric: str
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The groups with the lowest and the highest figure, of those with enough rows."""
+    known = [row for row in rows if _is_telling(row) and row.get(metric) is not None]
+    if len(known) < 2:
+        return None
+    in_order = sorted(known, key=lambda row: float(row[metric]))
+    return in_order[0], in_order[-1]
+
+
+def _is_telling(group: Mapping[str, Any]) -> bool:
+    """Whether a group has rows enough for its figure to say something."""
+    if "positives" not in group:
+        return bool(group["rows"] >= LEAST_ROWS)
+    negatives = group["rows"] - group["positives"]
+    return bool(min(group["positives"], negatives) >= LEAST_OF_CLASS)
+
+
+def _comparisons(results: StudyTables) -> Iterator[Finding]:
+    """How many methods are behind by more than chance."""
+    pairs = leads(results)
+    if not pairs:
+        return
+    real = sum(pair.is_real for pair in pairs)
+    source = "seeds" if results.seeds > 1 else "draws of the test rows"
+    if len(pairs) == 1:
+        yield Finding(f"{pairs[0].text}, by {source}")
+        return
+    yield Finding(
+        f"of {len(pairs)} differences to the best of a column, {real} are larger than chance, by"
+        f" {source}"
+    )

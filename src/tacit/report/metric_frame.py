@@ -1,0 +1,63 @@
+"""All metrics side by side, and those of a model that has learnt nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from tacit.report.study_tables import StudyTables, is_reference
+from tacit.report.uncertainty import mean_of
+
+
+def guess_figures(results: StudyTables, metric: str) -> dict[str, float]:
+    """What a model that has learnt nothing reaches, by column."""
+    by_column: dict[str, list[float]] = {}
+    for run in results.labels:
+        dataset = results.data.of(run) if results.data else None
+        figure = dataset.baseline.get(metric) if dataset else None
+        if figure is not None and not results.outline.runs[run].is_reference:
+            by_column.setdefault(results.column_of(run), []).append(figure)
+    return {column: mean_of(figures) for column, figures in by_column.items()}
+
+
+def guess_name(results: StudyTables) -> str:
+    """What such a model does: `always alive`."""
+    guesses = {dataset.guess for dataset in results.data.datasets} if results.data else set()
+    if len(guesses) == 1:
+        return f"always {guesses.pop()}"
+    return "always the mean" if results.basis == "r2" else "always the most frequent class"
+
+
+def metric_frame(results: StudyTables) -> pd.DataFrame:
+    """All metrics after the last round: a row per method and column, and one of a mere guess.
+
+    They are means over the seeds.
+    """
+    summary = results.summary()
+    if summary.empty:
+        return pd.DataFrame()
+    names = results.measured
+    columns = results.column_names
+    several = len(columns) > 1
+    rows: dict[str, Mapping[str, float]] = {}
+    tables = {name: results.table(name) for name in names}
+    for method in [*results.methods, *results.references]:
+        for column in tables[names[0]].columns:
+            if method not in tables[names[0]].index:
+                continue
+            figures = {name: _figure(tables[name], method, column) for name in names}
+            if not all(math.isnan(figure) for figure in figures.values()):
+                label = f"{method}, {column}" if several and not is_reference(method) else method
+                rows[label] = figures
+    guesses = {name: mean_of(list(guess_figures(results, name).values())) for name in names}
+    if not all(math.isnan(figure) for figure in guesses.values()):
+        rows[guess_name(results)] = guesses
+    return pd.DataFrame.from_dict(rows, orient="index", columns=names)
+
+
+def _figure(table: pd.DataFrame, method: str, column: str) -> float:
+    figure: Any = table.loc[method, column]
+    return float(figure)

@@ -1,0 +1,67 @@
+"""All metrics side by side, how sure they are, and which differences are larger than chance."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from tacit.report.metric_frame import guess_name, metric_frame
+from tacit.report.section import Section
+from tacit.report.study_tables import StudyTables, about_metric, title_of
+from tacit.report.uncertainty import Limits, figure_limits, leads
+
+
+class MetricsSection(Section):
+    title = "All metrics"
+    order = 15
+
+    def is_shown(self, results: StudyTables) -> bool:
+        return bool(results.records)
+
+    def contents(self, results: StudyTables) -> dict[str, Any]:
+        table = metric_frame(results)
+        names = [str(name) for name in table.columns]
+        limits = {name: figure_limits(results, str(name)) for name in table.columns}
+        rows = []
+        for label, figures in table.iterrows():
+            cells = [_cell(figures, name, limits[name], str(label)) for name in table.columns]
+            is_method = str(label) in results.methods
+            rows.append(
+                {"name": str(label), "cells": cells, "method": str(label) if is_method else ""}
+            )
+        data = results.data
+        return {
+            "titles": [title_of(name) for name in names],
+            "rows": rows,
+            "guess": guess_name(results),
+            "about": [about_metric(name) for name in names],
+            "positive": _positive(results),
+            "reason": data.reason if data else "",
+            "leads": leads(results),
+        }
+
+
+def _cell(
+    figures: pd.Series[float], name: str, limits: dict[tuple[str, str], Limits], label: str
+) -> dict[str, str]:
+    value = float(figures[name])
+    of_row = [
+        found
+        for (method, column), found in limits.items()
+        if label in (method, f"{method}, {column}")
+    ]
+    text = "" if math.isnan(value) else f"{value:.4f}"
+    if not text or len(of_row) != 1:
+        return {"text": text, "limits": ""}
+    low, high = of_row[0]
+    return {"text": text, "limits": f"{low:.3f} to {high:.3f}"}
+
+
+def _positive(results: StudyTables) -> str:
+    """The positive classes, where there are two classes."""
+    if results.data is None:
+        return ""
+    names = [dataset.positive for dataset in results.data.datasets if dataset.positive is not None]
+    return " and ".join(dict.fromkeys(names))
