@@ -76,7 +76,7 @@ def recall_pair(name: str) -> SamplePair:
     return PAIRS[name]
 
 
-def joined(x: Any, y: Any) -> tuple[pd.DataFrame, str]:
+def joined(x: Any, y: Any, setting: str) -> tuple[pd.DataFrame, str]:
     """A table of features and the column to predict, and that column's name."""
     outcomes = y.iloc[:, 0] if isinstance(y, pd.DataFrame) else y
     target = str(getattr(outcomes, "name", None) or "target")
@@ -86,7 +86,7 @@ def joined(x: Any, y: Any) -> tuple[pd.DataFrame, str]:
         samples = _as_array(x)
         frame = pd.DataFrame(samples, columns=[f"x{k}" for k in range(samples.shape[1])])
     if target in frame.columns:
-        raise StudyError(f"dataset: x has a column {target} too, which y is called; rename one")
+        raise StudyError(f"{setting}: x has a column {target} too, which y is called; rename one")
     values = outcomes.array if isinstance(outcomes, pd.Series) else _as_array(outcomes)
     return frame.reset_index(drop=True).assign(**{target: values}), target
 

@@ -5,9 +5,7 @@ Text, dates and gaps become numbers by an encoding that is stated and saved.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +18,6 @@ from torch import Tensor
 from tacit.core.arrays import Index
 from tacit.core.errors import DataError, StudyError, suggest
 from tacit.core.events import OnEvent, ignore
-from tacit.core.files import expanded
 from tacit.data.dataset import Dataset
 from tacit.data.datasets import Source, data_folder
 from tacit.data.encoding import Encoding, Target
@@ -33,9 +30,10 @@ from tacit.data.outcomes import (
     read_target,
     scale_outcomes,
 )
-from tacit.data.own_frames import TITLE, is_frame_name, recall
+from tacit.data.own_frames import is_frame_name
 from tacit.data.positive import find_positive
-from tacit.data.readers import read_table, repeated_names
+from tacit.data.readers import repeated_names
+from tacit.data.table_files import find_table, naming, open_table, title_of
 from tacit.data.table_notes import TableNotes
 from tacit.data.table_rows import (
     TableRows,
@@ -104,7 +102,7 @@ class Table(Source, name="table"):
     @property
     def title(self) -> str:
         """What its notes call it: its file's name, unless it is a data frame."""
-        return _title(Path(self.path))
+        return title_of(Path(self.path))
 
     @property
     def tested_on(self) -> str | None:
@@ -114,30 +112,30 @@ class Table(Source, name="table"):
         """Itself or, where each client is left out in turn, a table for every client."""
         if self._choice.client != EACH:
             return (self,)
-        path = self._find(self.path, data_folder())
+        path = find_table(self.path, data_folder())
         table = self._read(path)
-        with _naming(path):
+        with naming(path):
             table, _ = drop_without_outcome(table, self.target)
             _, owners = self._read_owners(table)
         return tuple(replace(self, test={"client": owner}) for owner in owners)
 
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset:
-        path = self._find(self.path, folder)
+        path = find_table(self.path, folder)
         table = self._read(path)
-        notes = TableNotes(_title(path), on_event)
+        notes = TableNotes(title_of(path), on_event)
         if not is_frame_name(self.path):
             for name in repeated_names(path):
                 notes.warn(
                     f"two columns are called {name}; the second is read as {name}.1, so rename one"
                 )
-        with _naming(path):
+        with naming(path):
             rows = self._read_rows(table, notes)
         sources = str(path)
         if self._choice.path is not None:
-            test_path = self._find(self._choice.path, folder)
+            test_path = find_table(self._choice.path, folder)
             rows = self._add_test_file(rows, test_path, notes)
-            sources = f"{path} with {_title(test_path)}"
-        with _naming(sources):
+            sources = f"{path} with {title_of(test_path)}"
+        with naming(sources):
             return self._encode(rows, notes)
 
     def _read_rows(self, table: pd.DataFrame, notes: TableNotes) -> TableRows:
@@ -161,7 +159,7 @@ class Table(Source, name="table"):
                 f"test: there is no file {path}; to choose rows of the table, write"
                 " {client: Turku}, {group: patient} or {time: admitted}"
             )
-        test_table = _open(path)
+        test_table = open_table(path)
         if not len(test_table):
             raise DataError(f"{path} holds no rows to test on")
         not_needed = {*self.drop, self.client} - set(self.fairness) | {self.client}
@@ -173,10 +171,10 @@ class Table(Source, name="table"):
                 f"{path} lacks columns that {notes.name} has: {names}; a test file needs the same"
                 " columns"
             )
-        with _naming(path):
+        with naming(path):
             test_table, gaps = drop_without_outcome(test_table, self.target)
             if gaps:
-                notes.warn(f"{_title(path)}: {gaps}")
+                notes.warn(f"{title_of(path)}: {gaps}")
             return add_test_file(rows, test_table)
 
     def _encode(self, rows: TableRows, notes: TableNotes) -> Dataset:
@@ -275,19 +273,10 @@ class Table(Source, name="table"):
 
     def _read(self, path: Path) -> pd.DataFrame:
         """The file, if the settings fit its columns."""
-        table = _open(path)
+        table = open_table(path)
         self._check_content(table)
         self._check_columns(list(table.columns))
         return table
-
-    def _find(self, name: str, folder: Path | None) -> Path:
-        """The path as written or, where no file is there, in the data folder."""
-        if is_frame_name(name):
-            return Path(name)
-        path = expanded(name).absolute()
-        if folder is not None and not os.path.exists(path) and (folder / name).exists():
-            return folder / name
-        return path
 
     def _not_features(self) -> tuple[str, ...]:
         """The columns that are not learnt from."""
@@ -357,32 +346,6 @@ class Table(Source, name="table"):
                     " so leave it out of dates and categories",
                     parameters=("dates", "categories"),
                 )
-
-
-def _open(path: Path) -> pd.DataFrame:
-    """The table in this file, or the data frame of this name."""
-    frame = recall(path.name) if is_frame_name(path.name) else read_table(path)
-    table: pd.DataFrame = frame.rename(columns=str)
-    if table.columns.has_duplicates:
-        name = table.columns[table.columns.duplicated()][0]
-        raise DataError(f"{path} has two columns that are called {name}; rename one of them")
-    return table
-
-
-def _title(path: Path) -> str:
-    """The table's name in notes."""
-    return TITLE if is_frame_name(path.name) else path.name
-
-
-@contextmanager
-def _naming(path: Path | str) -> Iterator[None]:
-    """Adds the file's name to errors about a column."""
-    try:
-        yield
-    except DataError as error:
-        head = f"{path}: {error.head}" if error.head else str(path)
-        parameters = error.values or error.parameters
-        raise DataError(head, parameters=parameters, details=error.details) from None
 
 
 def _assemble(

@@ -13,52 +13,56 @@ from tacit.data.own_frames import is_data, joined, remember, remember_pair
 FORM = 'write {"name": "table", "path": frame, "target": column}'
 
 
-def name_data(value: Any) -> Any:
+def name_data(value: Any, setting: str) -> Any:
     """The setting with a name in place of every data frame and pair of arrays."""
     if isinstance(value, pd.DataFrame):
         columns = ", ".join(str(name) for name in list(value.columns)[:10])
         raise StudyError(
-            f"dataset: which column of the data frame is to be predicted? {FORM}; its columns are"
+            f"{setting}: which column of the data frame is to be predicted? {FORM}; its columns are"
             f" {columns}"
         )
     if is_data(value):
-        raise StudyError("dataset: expected what is to be predicted too; write (x, y)")
+        raise StudyError(f"{setting}: expected what is to be predicted too; write (x, y)")
     if isinstance(value, list | tuple) and any(is_data(item) for item in value):
-        return _name_pair(value)
+        return _name_pair(value, setting)
     if isinstance(value, list | tuple):
-        return [name_data(item) for item in value]
+        return [name_data(item, setting) for item in value]
     if isinstance(value, Mapping):
-        return {key: _name_in_table(key, item) for key, item in value.items()}
+        return {key: _name_in_table(key, item, setting) for key, item in value.items()}
     return value
 
 
-def _name_in_table(key: str, value: Any) -> Any:
+def _name_in_table(key: str, value: Any, setting: str) -> Any:
     """A table's setting with names in place of data frames; they are its path and its test."""
     if isinstance(value, pd.DataFrame):
         if key not in ("path", "test"):
-            raise StudyError(f"dataset: {key} is a data frame; {FORM}")
+            raise StudyError(f"{setting}: {key} is a data frame; {FORM}")
         return remember(value)
     if is_data(value) and key in ("path", "target", "test"):
-        raise StudyError(f"dataset: {key} is an array; give arrays as (x, y), without a name")
+        raise StudyError(f"{setting}: {key} is an array; give arrays as (x, y), without a name")
     if key == "grid":
-        return name_data(value)
+        return name_data(value, setting)
     if key == "test" and isinstance(value, Mapping):
-        return {name: _name_in_table("path", item) for name, item in value.items()}
+        return {name: _name_in_table("path", item, setting) for name, item in value.items()}
     if isinstance(value, list | tuple) and any(isinstance(item, pd.DataFrame) for item in value):
-        return [_name_in_table(key, item) for item in value]
+        return [_name_in_table(key, item, setting) for item in value]
     return value
 
 
-def _name_pair(pair: list[Any] | tuple[Any, ...]) -> dict[str, str]:
+def _name_pair(pair: list[Any] | tuple[Any, ...], setting: str) -> dict[str, str]:
     """Samples and what to predict of each: a table or, of more dimensions, arrays as they are."""
     if isinstance(pair, list) or len(pair) != 2:
-        raise StudyError("dataset: expected a pair of samples and outcomes; write (x, y)")
+        raise StudyError(f"{setting}: expected a pair of samples and outcomes; write (x, y)")
     x, y = pair
     if not is_data(x) or len(x.shape) < 2:
-        raise StudyError("dataset: x needs a row for each sample, as a data frame or an array has")
+        raise StudyError(
+            f"{setting}: x needs a row for each sample, as a data frame or an array has"
+        )
     if len(x) != len(y):
-        raise StudyError(f"dataset: x has {len(x)} rows and y {len(y)}; they must belong together")
+        raise StudyError(
+            f"{setting}: x has {len(x)} rows and y {len(y)}; they must belong together"
+        )
     if len(x.shape) > 2:
         return {"name": "arrays", "path": remember_pair(x, y)}
-    frame, target = joined(x, y)
+    frame, target = joined(x, y, setting)
     return {"name": "table", "path": remember(frame), "target": target}

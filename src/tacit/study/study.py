@@ -49,7 +49,7 @@ class Study:
                 settings[key] = _name_objects(settings[key], family)
         for key in DATA_SETTINGS:
             if key in settings:
-                settings[key] = name_data(settings[key])
+                settings[key] = name_data(settings[key], key)
         try:
             self.settings = _complete(settings)
             with own_code():
