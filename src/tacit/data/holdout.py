@@ -43,6 +43,11 @@ def hold_out(
     if owner is not None:  # an owner all of whose rows would be tests keeps them to train on
         test = test[np.isin(owner[test], owner[train])]
         train = np.setdiff1d(np.arange(rows), test)
+        if len(test) < fewest:
+            raise DataError(
+                f"{name}: too few rows are left to test on, since every client keeps a row to"
+                " learn from; more clients need two rows or more"
+            )
     return train, test
 
 

@@ -25,7 +25,6 @@ from tacit.records import folder as folders
 from tacit.records.checkpoint import Checkpoints
 from tacit.records.environment import note_environment, read_environment
 from tacit.records.recorder import Recorder
-from tacit.study.checks import cautions
 from tacit.study.data_summaries import summarise_data
 from tacit.study.outlines import outline_study
 from tacit.study.run import Run
@@ -124,7 +123,8 @@ def _play(
     checkpoints = Checkpoints(folder, key)
     plan = _plan(named, placement, loaded, checkpoints.ended)
     _note_environment(folder, plan)
-    outline_study(study).write(folder)
+    cautions = loaded.cautions([run for _, run in named])
+    outline_study(study, cautions).write(folder)
     summarise_data(named, loaded.datasets).write(folder)
     _write_encodings([run for _, run in named], loaded.datasets, folder)
     rounds = {id: run.rounds for id, run in named}
@@ -134,7 +134,7 @@ def _play(
         checkpoints.arrange((block.index, block.runs) for block in plan.blocks)
         if text is not None:
             folders.write_text(folder / "study.yaml", text)
-        _warn(named, plan, on_event)
+        _warn(cautions, plan, on_event)
         on_event(_started_event(study, named, folder, recorder.done, loaded.metric))
         if plan.blocks:
             tasks = _tasks(plan, named, key, metric=loaded.metric, exact=placement.exact)
@@ -166,8 +166,8 @@ def _write_encodings(runs: list[Run], datasets: dict[str, Dataset], folder: Path
             encoding.save(folder / file)
 
 
-def _warn(named: Sequence[RunWithId], plan: Plan, on_event: OnEvent) -> None:
-    for text in cautions([run for _, run in named]):
+def _warn(cautions: Sequence[str], plan: Plan, on_event: OnEvent) -> None:
+    for text in cautions:
         on_event(Warned(text))
     if plan.caution:
         on_event(Warned(plan.caution))

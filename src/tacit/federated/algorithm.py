@@ -27,7 +27,7 @@ from tacit.core.rows import Rows
 from tacit.data.splits.split import Split
 from tacit.federated.client_side import client_side
 from tacit.federated.cohort import Cohort
-from tacit.federated.local_work import LocalWork
+from tacit.federated.local_work import LocalWork, OneStep
 from tacit.training.optimisers import Optimiser
 from tacit.training.trainer import Work
 
@@ -49,6 +49,7 @@ class Algorithm(Registered, family="algorithms", home="tacit.federated.algorithm
     whole_updates: ClassVar[bool] = True  # x + dx is a client's model
     sends_updates: ClassVar[bool] = True  # clients send messages at all
     starts_at_x: ClassVar[bool] = False  # it reads gradients off w - x, so clients must start at x
+    fedavg_in_one_step: ClassVar[OneStep] = "never"  # what it is if clients take one local step
     keeps_all_models: ClassVar[bool] = False  # the server has a model of every client
 
     @property

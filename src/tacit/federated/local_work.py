@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+# Whether a method does what FedAvg does if clients take one local step per round. "averaged": only
+# where all take part, step by plain SGD, and messages are averaged as they are.
+OneStep = Literal["always", "averaged", "never"]
 
 
 class LocalWork(NamedTuple):

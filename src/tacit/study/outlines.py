@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tacit.data.tables import Table
 from tacit.records.outline import RunOutline, StudyOutline
-from tacit.study.checks import cautions
 from tacit.study.question import ask, varied_and_same
 from tacit.study.run import Run
 from tacit.study.run_names import Label, encoding_files, label_runs, run_ids
@@ -13,7 +14,7 @@ from tacit.study.study import Study
 from tacit.study.tested_clients import is_crowd
 
 
-def outline_study(study: Study) -> StudyOutline:
+def outline_study(study: Study, cautions: Sequence[str]) -> StudyOutline:
     """What the report has to know of the study."""
     runs = study.runs()
     labels = label_runs(runs)
@@ -27,7 +28,7 @@ def outline_study(study: Study) -> StudyOutline:
         question=ask(runs),
         varied=varied,
         same=same,
-        cautions=cautions(runs),
+        cautions=list(cautions),
         tables=_table_names(runs, encodings),
         runs=outlines,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from tacit.data.dataset import Dataset
 from tacit.data.datasets import FunctionSource, Source, data_folder
 from tacit.data.partition import Partition, divide
 from tacit.models.model import make_module
+from tacit.study.checks import cautions
 from tacit.study.data_summaries import study_metric
 from tacit.study.divisions import Division, division_key, portray
 from tacit.study.grid import name_point
+from tacit.study.one_step import one_step_cautions
 from tacit.study.run import Run
 from tacit.study.run_names import label_runs
 from tacit.study.source_keys import source_key
@@ -41,6 +44,10 @@ class StudyData:
     divisions: list[Division]
     partitions: dict[str, Partition]  # by `division_key`
     metric: str  # that decides
+
+    def cautions(self, runs: Sequence[Run]) -> list[str]:
+        """What the authors of these runs should know, now that the data are known."""
+        return [*cautions(runs), *one_step_cautions(runs, self.partitions)]
 
 
 def load_data(study: Study, data: str | None, on_event: OnEvent) -> StudyData:

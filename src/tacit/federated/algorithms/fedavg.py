@@ -7,8 +7,10 @@ from Decentralized Data, 2017, algorithm 1.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tacit.federated.algorithm import Algorithm
+from tacit.federated.local_work import OneStep
 
 
 @dataclass(frozen=True)
@@ -19,3 +21,5 @@ class FedAvg(Algorithm, name="fedavg"):
     Server:                 x <- x + sum_k p_k (w_k - x),
                             p_k = n_k / sum of n over the clients that replied
     """
+
+    fedavg_in_one_step: ClassVar[OneStep] = "always"

@@ -18,6 +18,7 @@ from tacit.core.rows import Rows
 from tacit.data.splits.split import Split
 from tacit.federated.algorithm import Algorithm, Server
 from tacit.federated.cohort import Cohort
+from tacit.federated.local_work import OneStep
 from tacit.training.optimisers import SGD, Momentum, Nesterov, Optimiser
 from tacit.training.trainer import Work
 
@@ -45,6 +46,7 @@ class FedNova(Algorithm, name="fednova"):
     normalise: Literal["exact", "steps", "epochs"] = "exact"
     tau_eff: Literal["exact", "steps"] = "exact"
     neutral: ClassVar[Mapping[str, float] | None] = {"mu": 0.0}  # where all clients have one tau
+    fedavg_in_one_step: ClassVar[OneStep] = "always"
     whole_updates: ClassVar[bool] = False
     starts_at_x: ClassVar[bool] = True
 

@@ -17,6 +17,7 @@ from tacit.core.errors import StudyError
 from tacit.core.rows import Rows
 from tacit.federated.algorithm import Algorithm, Server
 from tacit.federated.cohort import Cohort
+from tacit.federated.local_work import OneStep
 from tacit.training.trainer import Work
 
 
@@ -30,6 +31,7 @@ class FedProx(Algorithm, name="fedprox"):
 
     mu: float = 0.01
     neutral: ClassVar[Mapping[str, float] | None] = {"mu": 0.0}
+    fedavg_in_one_step: ClassVar[OneStep] = "always"
 
     def __post_init__(self) -> None:
         if not self.mu >= 0:

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from tacit.core.errors import StudyError
 from tacit.federated.algorithm import Algorithm
-from tacit.federated.local_work import LocalWork
+from tacit.federated.local_work import LocalWork, OneStep
 from tacit.training.optimisers import SGD, Optimiser
 
 
@@ -24,6 +24,7 @@ class FedSGD(Algorithm, name="fedsgd"):
     """
 
     local_work: ClassVar[LocalWork | None] = LocalWork(epochs=1, batch_size=None)
+    fedavg_in_one_step: ClassVar[OneStep] = "always"
 
     def check(self, optimiser: Optimiser) -> None:
         if not isinstance(optimiser, SGD):

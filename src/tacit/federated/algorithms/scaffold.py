@@ -17,6 +17,7 @@ from tacit.core.errors import StudyError
 from tacit.core.rows import Rows
 from tacit.federated.algorithm import Algorithm, Server
 from tacit.federated.cohort import Cohort
+from tacit.federated.local_work import OneStep
 from tacit.training.optimisers import SGD, Optimiser
 from tacit.training.trainer import Work
 
@@ -41,6 +42,7 @@ class Scaffold(Algorithm, name="scaffold"):
     weights: Literal["samples", "uniform"] = field(default="uniform", kw_only=True)
 
     neutral: ClassVar[Mapping[str, float] | None] = None
+    fedavg_in_one_step: ClassVar[OneStep] = "averaged"  # the c_k and c cancel in the mean
     sends: ClassVar[tuple[str, ...]] = ("x", "c")
     starts_at_x: ClassVar[bool] = True
 

@@ -56,6 +56,8 @@ def _draw_each(panel: Any, clients: pd.DataFrame, score: str) -> None:
 def _draw_crowd(panel: Any, clients: pd.DataFrame, score: str) -> None:
     if "attacker" in clients:
         clients = clients[~clients["attacker"].astype(bool)]
+    numbers = {f"train_{score}": float, f"test_{score}": float}
+    clients = clients.astype(numbers)  # a column without any number holds objects
     by_round = clients.groupby("round")
     test = by_round[f"test_{score}"]
     style = line_style(0)
