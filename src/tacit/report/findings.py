@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.core.errors import StudyError
-from tacit.records.data_summary import DatasetSummary
 from tacit.report.metric_frame import guess_figures, guess_name
 from tacit.report.study_tables import StudyTables
 from tacit.report.uncertainty import figure_limits, leads
+from tacit.study.run_names import TEST
 from tacit.training.metrics import METRICS
 
 LEAST_ROWS = 20  # of a group whose figure is told
@@ -18,6 +18,7 @@ LEAST_OF_CLASS = 10  # of these, positives and negatives
 FEW_FOUND = 0.5  # of the positives: a model that finds fewer needs a word
 HARDLY = 0.1  # of what is left to gain above a guess
 POOR_CALIBRATION = 0.1
+SAME = 5e-5  # what four digits do not show
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,20 @@ def find(results: StudyTables) -> list[Finding]:
         best = ""
     if not best:
         return []
-    assessment = results.assessment(best)
-    dataset = results.data.of(best) if results.data else None
-    findings = [*_metric(results), *_best(results, best)]
-    if assessment is None or dataset is None:
-        return findings
-    findings += _rare(dataset, assessment)
-    findings += _gain(results, dataset, assessment)
-    findings += _calibration(assessment)
-    findings += _groups(results, assessment)
+    told = [best]
+    head = _best(results, best)
+    if results.columns == TEST:
+        method = _best_method(results)
+        told = _runs_of(results, method)
+        head = _left_out(results, method)
+    findings = [*_metric(results), *head]
+    rare = list(_rare(results, told))
+    findings += rare
+    if results.score == results.basis or any(finding.is_warning for finding in rare):
+        findings += _gain(results, told)
+    findings += _calibration(results, told)
+    if len(told) == 1:
+        findings += _groups(results, told[0])
     findings += _comparisons(results)
     return findings
 
@@ -59,10 +65,9 @@ def _best(results: StudyTables, best: str) -> Iterator[Finding]:
     method = results.names[best]
     column = results.column_of(best)
     cell: Any = results.table().loc[method, column]
-    figure = float(cell)
-    text = f"{method} has {results.score_name} {figure:.4f}"
+    text = f"{method} has {results.score_name} {float(cell):.4f}"
     if len(results.methods) > 1:
-        text = f"the best is {method} with {results.score_name} {figure:.4f}"
+        text = f"the best is {text.replace(' has ', ' with ', 1)}"
     if len(results.column_names) > 1:
         text += f" on {column}"
     limits = figure_limits(results).get((method, column))
@@ -74,21 +79,63 @@ def _best(results: StudyTables, best: str) -> Iterator[Finding]:
     yield Finding(text)
 
 
-def _rare(dataset: DatasetSummary, assessment: Mapping[str, Any]) -> Iterator[Finding]:
-    """How many of the positives it finds."""
-    if dataset.positive is None or "confusion" not in assessment:
+def _best_method(results: StudyTables) -> str:
+    """The best on average over all clients that are left out."""
+    means = results.table().reindex(results.methods).mean(axis=1)
+    merits = means.map(results.metric.merit)
+    return str(merits.idxmax()) if merits.notna().any() else results.methods[0]
+
+
+def _runs_of(results: StudyTables, method: str) -> list[str]:
+    """The runs of a method with its first seed, one for each client that is left out."""
+    runs: dict[str, str] = {}
+    for run, name in results.names.items():
+        if name == method:
+            runs.setdefault(results.column_of(run), run)
+    return list(runs.values())
+
+
+def _left_out(results: StudyTables, method: str) -> Iterator[Finding]:
+    """How a method does for clients that it has not seen, one after the other."""
+    row: dict[Any, float] = results.table().loc[method].dropna().to_dict()
+    if not row:
         return
-    positive = dataset.labels.index(dataset.positive)
-    missed = assessment["confusion"][positive][1 - positive]
-    caught = assessment["confusion"][positive][positive]
-    alarms = assessment["confusion"][1 - positive][positive]
-    total = missed + caught
-    if not total:
-        yield Finding(f"the test set has no row of {dataset.positive}", is_warning=True)
-        return
-    name = dataset.positive
+    mean = sum(row.values()) / len(row)
+    low = min(row, key=lambda client: row[client])
+    high = max(row, key=lambda client: row[client])
     text = (
-        f"of {total:,} test rows of {name} it finds {caught:,}, and takes {alarms:,} others for"
+        f"for clients that were left out, {method} has {results.score_name} {mean:.4f} on average,"
+        f" from {row[low]:.4f} ({low}) to {row[high]:.4f} ({high})"
+    )
+    guesses = guess_figures(results, results.score)
+    if guesses:
+        text += f"; {guess_name(results)} has {sum(guesses.values()) / len(guesses):.4f}"
+    yield Finding(text)
+
+
+def _rare(results: StudyTables, runs: list[str]) -> Iterator[Finding]:
+    """How many of the positives are found, over the tests of these runs."""
+    caught = missed = alarms = 0
+    name = None
+    for run in runs:
+        dataset = results.data.of(run) if results.data else None
+        matrix = (results.assessment(run) or {}).get("confusion")
+        if dataset is None or dataset.positive is None or matrix is None:
+            continue
+        name = dataset.positive
+        positive = dataset.labels.index(name)
+        caught += matrix[positive][positive]
+        missed += matrix[positive][1 - positive]
+        alarms += matrix[1 - positive][positive]
+    if name is None:
+        return
+    total = caught + missed
+    if not total:
+        yield Finding(f"the test set has no row of {name}", is_warning=True)
+        return
+    who = results.names[runs[0]]
+    text = (
+        f"of {total:,} test rows of {name} {who} finds {caught:,}, and takes {alarms:,} others for"
         f" {name}"
     )
     if caught >= FEW_FOUND * total:
@@ -100,26 +147,44 @@ def _rare(dataset: DatasetSummary, assessment: Mapping[str, Any]) -> Iterator[Fi
     )
 
 
-def _gain(
-    results: StudyTables, dataset: DatasetSummary, assessment: Mapping[str, Any]
-) -> Iterator[Finding]:
-    """Whether it is any better than a guess, by accuracy or R2."""
+def _gain(results: StudyTables, runs: list[str]) -> Iterator[Finding]:
+    """Whether a method is any better than a guess, by accuracy or R2."""
     name = results.basis
-    figure = assessment["metrics"].get(name)
-    guess = dataset.baseline.get(name)
-    if figure is None or guess is None or figure - guess > HARDLY * (1 - guess):
+    figures = []
+    guesses = []
+    for run in runs:
+        dataset = results.data.of(run) if results.data else None
+        assessment = results.assessment(run)
+        figure = assessment["metrics"].get(name) if assessment else None
+        guess = dataset.baseline.get(name) if dataset else None
+        if figure is None or guess is None:
+            return
+        figures.append(figure)
+        guesses.append(guess)
+    figure = sum(figures) / len(figures)
+    guess = sum(guesses) / len(guesses)
+    if figure - guess > HARDLY * (1 - guess):
         return
     title = METRICS[name].title
-    what = "hardly above" if figure >= guess else "below"
+    what = "below"
+    if abs(figure - guess) < SAME:
+        what = "the same as"
+    elif figure > guess:
+        what = "hardly above"
     yield Finding(
         f"its {title}, {figure:.4f}, is {what} that of {guess_name(results)}, {guess:.4f}",
         is_warning=True,
     )
 
 
-def _calibration(assessment: Mapping[str, Any]) -> Iterator[Finding]:
-    error = assessment.get("calibration", {}).get("error")
-    if error is not None and error > POOR_CALIBRATION:
+def _calibration(results: StudyTables, runs: list[str]) -> Iterator[Finding]:
+    errors = []
+    for run in runs:
+        curve = (results.assessment(run) or {}).get("calibration", {})
+        if curve.get("error") is not None:
+            errors.append(curve["error"])
+    error = max(errors, default=0.0)
+    if error > POOR_CALIBRATION:
         yield Finding(
             f"its probabilities are off by {error:.2f} on average, so do not take them at their"
             " word; see the calibration curve",
@@ -127,9 +192,10 @@ def _calibration(assessment: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
-def _groups(results: StudyTables, assessment: Mapping[str, Any]) -> Iterator[Finding]:
+def _groups(results: StudyTables, run: str) -> Iterator[Finding]:
     """The gap between the groups of each column."""
-    for column, rows in assessment["groups"].items():
+    groups = (results.assessment(run) or {}).get("groups", {})
+    for column, rows in groups.items():
         gap = group_gap(rows, results.score)
         if gap is None:
             continue

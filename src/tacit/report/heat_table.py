@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from tacit.report.metric_frame import guess_figures, guess_name
 from tacit.report.study_tables import StudyTables
 from tacit.training.metrics import METRICS, Metric
 
@@ -102,7 +103,16 @@ def heat_table(results: StudyTables, metric: str, title: str) -> dict[str, Any]:
         "rows": rows,
         "reference": reference_text(results) if metric == results.score else "",
         "span": shades.span,
+        "guess": _guess(results, metric, list(means.columns)),
+        "guess_name": guess_name(results),
     }
+
+
+def _guess(results: StudyTables, metric: str, columns: list[str]) -> list[str]:
+    """What a model that has learnt nothing reaches, by column; empty if that is not known."""
+    figures = guess_figures(results, metric) if metric in METRICS else {}
+    texts = [write_number(figures[column]) if column in figures else "" for column in columns]
+    return texts if any(texts) else []
 
 
 def _known_metric(column: str) -> Metric | None:

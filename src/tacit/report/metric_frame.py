@@ -40,22 +40,31 @@ def metric_frame(results: StudyTables) -> pd.DataFrame:
     if summary.empty:
         return pd.DataFrame()
     names = results.measured
-    columns = results.column_names
-    several = len(columns) > 1
     rows: dict[str, Mapping[str, float]] = {}
     tables = {name: results.table(name) for name in names}
     for method in [*results.methods, *results.references]:
-        for column in tables[names[0]].columns:
-            if method not in tables[names[0]].index:
-                continue
-            figures = {name: _figure(tables[name], method, column) for name in names}
-            if not all(math.isnan(figure) for figure in figures.values()):
-                label = f"{method}, {column}" if several and not is_reference(method) else method
-                rows[label] = figures
+        if method not in tables[names[0]].index:  # a reference that has not begun
+            continue
+        columns = _known_columns(tables, method)
+        for column in columns:
+            label = method
+            if len(columns) > 1 or (len(results.column_names) > 1 and not is_reference(method)):
+                label = f"{method}, {column}"
+            rows[label] = {name: _figure(tables[name], method, column) for name in names}
     guesses = {name: mean_of(list(guess_figures(results, name).values())) for name in names}
     if not all(math.isnan(figure) for figure in guesses.values()):
         rows[guess_name(results)] = guesses
     return pd.DataFrame.from_dict(rows, orient="index", columns=names)
+
+
+def _known_columns(tables: Mapping[str, pd.DataFrame], method: str) -> list[str]:
+    """The columns in which some metric of this method is known."""
+    known = []
+    for column in next(iter(tables.values())).columns:
+        figures = [_figure(table, method, column) for table in tables.values()]
+        if not all(math.isnan(figure) for figure in figures):
+            known.append(column)
+    return known
 
 
 def _figure(table: pd.DataFrame, method: str, column: str) -> float:
