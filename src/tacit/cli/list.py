@@ -17,7 +17,6 @@ from tacit.cli.terminal import console
 from tacit.core.errors import StudyError, suggest
 from tacit.core.fields import field_types
 from tacit.core.registry import Registered
-from tacit.training.metrics import METRICS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -63,6 +62,8 @@ def _chosen(family: str | None) -> dict[str, Rows]:
 
 def metric_rows() -> Rows:
     """The metrics, which are no family: nothing about them can be set."""
+    from tacit.training.metrics import METRICS
+
     rows = []
     for metric in METRICS.values():
         summary = f"For {metric.task}: {metric.about}. Sites merge it {metric.merges}."

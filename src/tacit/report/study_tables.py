@@ -219,11 +219,11 @@ class StudyTables:
         """
         name = self.score_name
         titles = {self.score: f"Global test {name} after the last round{self._units}"}
+        titles["rmse"] = "Global test RMSE after the last round, in the target's own units"
         if any(run.is_personal for run in self.outline.runs.values()):
             own = "Clients' own tests"
             titles[f"local_{self.score}"] = f"{own} ({name}), each with the model it uses"
             titles[f"central_{self.score}"] = f"{own} ({name}), all with the global model"
-        titles["rmse"] = "Global test RMSE after the last round, in the target's own units"
         titles["backdoor"] = BACKDOOR
         columns = self._summary.columns
         return {metric: title for metric, title in titles.items() if metric in columns}

@@ -32,6 +32,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
         dataset=table,
         split="by_client",
         clients=2,
+        batch_size=16,
         rounds=1,
         model="linear",
         algorithm=["fedavg", "fedsgd"],

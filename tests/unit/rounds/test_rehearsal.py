@@ -74,11 +74,11 @@ def test_clients_in_processes_of_their_own_end_where_the_simulation_ends() -> No
         for settings in cases:
             simulation = simulated(settings)
             shards = shards_of(simulation)
-            outputs = simulation.outputs
+            outputs = simulation.dataset.outputs
             everyone = sum(len(y) for _, y in shards)
             for client, site in enumerate(sites):
                 site.take_over(settings, client, *shards[client], outputs)
-            coordinator = Coordinator(settings, simulation.shape, outputs, everyone)
+            coordinator = Coordinator(settings, simulation.dataset.x.shape[1:], outputs, everyone)
             for _ in range(coordinator.run.rounds):
                 replies = []
                 for client in coordinator.chosen:
@@ -149,7 +149,7 @@ def test_whatever_the_line_does_the_replies_that_count_decide_every_bit(method: 
     settings = {**SMALL, **METHODS[method]}
     simulation = simulated(settings, tiny_dataset())
     shards = shards_of(simulation)
-    outputs = simulation.outputs
+    outputs = simulation.dataset.outputs
     everyone = sum(len(y) for _, y in shards)
     sites = [Site(settings, client, *shards[client], outputs) for client in range(3)]
     empty = [site.disk() for site in sites]
@@ -158,7 +158,7 @@ def test_whatever_the_line_does_the_replies_that_count_decide_every_bit(method: 
         for site, disk in zip(sites, empty, strict=True):
             site.restart(disk)
         line = Line(sites, np.random.default_rng(schedule))
-        coordinator = Coordinator(settings, simulation.shape, outputs, everyone)
+        coordinator = Coordinator(settings, simulation.dataset.x.shape[1:], outputs, everyone)
         coordinator.state = first_state(coordinator, simulation)
         counted: list[tuple[int, ...]] = []
         while len(counted) < 3:

@@ -170,7 +170,11 @@ def test_pretraining_uses_a_public_table_in_the_studys_encoding(tmp_path: Path) 
 
 def test_dollars_in_names_are_drawn_as_they_are(tmp_path: Path) -> None:
     rows = pd.DataFrame(
-        {"x": range(60), "who": ["Caf$ & Co$", "B$_x_$"] * 30, "y": ["a$^$", "b", "b"] * 20}
+        {
+            "x": [0.5 * number for number in range(60)],
+            "who": ["Caf$ & Co$", "B$_x_$"] * 30,
+            "y": ["a$^$", "b", "b"] * 20,
+        }
     )
     rows.to_csv(tmp_path / "t.csv", index=False)
     table = {"name": "table", "path": str(tmp_path / "t.csv"), "target": "y", "client": "who"}
@@ -181,7 +185,13 @@ def test_dollars_in_names_are_drawn_as_they_are(tmp_path: Path) -> None:
 
 
 def test_a_client_is_asked_by_its_name(tmp_path: Path) -> None:
-    rows = pd.DataFrame({"x": range(60), "who": ["Köln", "Bonn"] * 30, "y": ["a", "b", "b"] * 20})
+    rows = pd.DataFrame(
+        {
+            "x": [0.5 * number for number in range(60)],
+            "who": ["Köln", "Bonn"] * 30,
+            "y": ["a", "b", "b"] * 20,
+        }
+    )
     rows.to_csv(tmp_path / "t.csv", index=False)
     table = {"name": "table", "path": tmp_path / "t.csv", "target": "y", "client": "who"}
     study = {

@@ -164,7 +164,7 @@ def test_a_network_that_answers_otherwise_than_its_module_is_not_used() -> None:
     pytest.importorskip("triton")
     run = Study(model={"name": "mlp", "hidden": [9]}, clients=2, rounds=1).runs()[0]
     simulation = Simulation([("one", run)], Source.build("digits").load(), form="captured")
-    network = read(simulation.module, simulation.shape)
+    network = read(simulation.module, tuple(simulation.dataset.x.shape[1:]))
     assert network is not None
     x = simulation.samples.x[:2]
     assert answers_alike(network, simulation.module, x)
