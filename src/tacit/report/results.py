@@ -109,4 +109,8 @@ class Results(StudyTables):
         if self.records:
             table = self.table().to_html(float_format="{:.4f}".format, na_rep="")
         description = html.escape(repr(self))
-        return f"<p><b>{question}</b></p>{table}<p>{description}; report: <code>{path}</code></p>"
+        findings = "".join(f"<li>{html.escape(text)}</li>" for text in self.findings())
+        return (
+            f"<p><b>{question}</b></p>{table}<ul>{findings}</ul>"
+            f"<p>{description}; report: <code>{path}</code></p>"
+        )

@@ -16,6 +16,7 @@ import numpy as np
 
 from tacit.core.arrays import Floats
 from tacit.report.study_tables import StudyTables
+from tacit.training.metrics import METRICS
 
 LEVEL = 0.95
 Limits = tuple[float, float]
@@ -111,10 +112,22 @@ def _cells(results: StudyTables) -> dict[tuple[str, str], list[str]]:
 def _limits(results: StudyTables, runs: Sequence[str], metric: str) -> Limits | None:
     if len(runs) > 1:
         values = results.summary().set_index("run")[metric].reindex(list(runs))
-        return _student(values.to_numpy(float))[1]
+        limits = _student(values.to_numpy(float))[1]
+        return None if limits is None else _possible(limits, metric)
     assessment = results.assessment(runs[0])
     limits = (assessment or {}).get("bootstrap", {}).get("intervals", {}).get(metric)
     return (limits[0], limits[1]) if limits else None
+
+
+def _possible(limits: Limits, metric: str) -> Limits:
+    """The part of an interval that the metric can take: shares go from 0 to 1, R2 up to 1."""
+    low, high = limits
+    known = METRICS.get(metric)
+    if known is None or known.in_units:
+        return limits
+    if known.task == "classification":
+        low = max(low, 0.0)
+    return low, min(high, 1.0)
 
 
 def _by_seed(results: StudyTables, runs: Sequence[str]) -> dict[int, float]:
