@@ -10,7 +10,6 @@ from tacit.report.section import Drawings, Section
 from tacit.report.sections.clients.pictures import draw_clients
 from tacit.report.study_tables import StudyTables, title_of
 
-
 MOST_CLIENTS = 100
 
 
