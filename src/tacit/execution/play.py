@@ -113,7 +113,7 @@ def play_block(
             due = time.monotonic() + max(task.every, SPARING * took)
         if stop:
             return
-    yield from _end_block(task, simulation)
+    yield from _end_block(task, simulation, guests)
 
 
 def packed(tasks: Sequence[BlockTask], datasets: Mapping[str, Dataset]) -> dict[str, Dataset]:
@@ -176,11 +176,13 @@ def _saved(task: BlockTask, simulation: Engine) -> BlockSaved:
     return BlockSaved(rounds, checkpoint.block_state(task.key, states, done=False))
 
 
-def _end_block(task: BlockTask, simulation: Engine) -> Iterator[Message]:
-    """The models of all runs, and the end of the block."""
+def _end_block(task: BlockTask, simulation: Engine, guests: Sequence[str]) -> Iterator[Message]:
+    """What was found out about all runs, their models, and the end of the block."""
     for state in simulation.states:
         if state.status != "diverged":
-            yield RunAssessed(state.id, simulation.assess(state))
+            with own_code(guests):
+                findings = simulation.assess(state)
+            yield RunAssessed(state.id, findings)
         yield ModelTrained(state.id, None, _model(simulation, state))
         if state.run.keeps_client_models:
             last_round = state.run.participants(state.round - 1)

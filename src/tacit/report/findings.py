@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.core.errors import StudyError
 from tacit.report.metric_frame import guess_figures, guess_name
 from tacit.report.study_tables import StudyTables
 from tacit.report.uncertainty import figure_limits, leads
@@ -31,14 +30,11 @@ class Finding:
 
 def find(results: StudyTables) -> list[Finding]:
     """The findings of a study of which some run has ended well."""
-    try:
-        best = results.best() if results.records else ""
-    except StudyError:  # all have diverged
-        best = ""
-    if not best:
-        return []
-    told = [best]
-    head = _best(results, best)
+    if not results.records or results.table().isna().all(axis=None):
+        return []  # nothing is known yet, or all have diverged
+    method, column = _best_cell(results)
+    told = [_best_run(results, method, column)]
+    head = _best(results, method, column)
     if results.columns == TEST:
         method = _best_method(results)
         told = _runs_of(results, method)
@@ -60,10 +56,29 @@ def _metric(results: StudyTables) -> Iterator[Finding]:
         yield Finding(f"{results.score_name} decides, {results.data.reason}")
 
 
-def _best(results: StudyTables, best: str) -> Iterator[Finding]:
-    """The best run, how sure its figure is, and what a guess reaches."""
-    method = results.names[best]
-    column = results.column_of(best)
+def _best_cell(results: StudyTables) -> tuple[str, str]:
+    """The method and the column with the best mean over the seeds."""
+    table = results.table()
+    shown = table.reindex(results.methods).dropna(how="all")
+    if shown.empty:  # only the references have not diverged
+        shown = table
+    merits: dict[Any, float] = shown.stack().map(results.metric.merit).to_dict()
+    method, column = max(merits, key=lambda cell: merits[cell])
+    return method, column
+
+
+def _best_run(results: StudyTables, method: str, column: str) -> str:
+    """The best seed of a cell."""
+    summary = results.summary().set_index("run")[results.score]
+    merits = {}
+    for run, name in results.names.items():
+        if (name, results.column_of(run)) == (method, column) and run in summary.index:
+            merits[run] = results.metric.merit(float(summary[run]))
+    return max(merits, key=lambda run: merits[run])
+
+
+def _best(results: StudyTables, method: str, column: str) -> Iterator[Finding]:
+    """The best cell, how sure its figure is, and what a guess reaches."""
     cell: Any = results.table().loc[method, column]
     text = f"{method} has {results.score_name} {float(cell):.4f}"
     if len(results.methods) > 1:
