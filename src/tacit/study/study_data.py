@@ -33,6 +33,7 @@ SUSPECTS = (
     "split",
     "clients",
     "model",
+    "objective",
 )  # settings for which data may refuse a run
 
 
