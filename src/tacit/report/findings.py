@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.core.errors import StudyError
 from tacit.records.data_summary import DatasetSummary
 from tacit.report.metric_frame import guess_figures, guess_name
 from tacit.report.study_tables import StudyTables
@@ -18,6 +18,7 @@ LEAST_OF_CLASS = 10  # of these, positives and negatives
 FEW_FOUND = 0.5  # of the positives: a model that finds fewer needs a word
 HARDLY = 0.1  # of what is left to gain above a guess
 POOR_CALIBRATION = 0.1
+MOST_NAMES = 5  # of classes in a sentence
 
 
 @dataclass(frozen=True)
@@ -30,23 +31,58 @@ class Finding:
 
 def find(results: StudyTables) -> list[Finding]:
     """The findings of a study of which some run has ended well."""
-    try:
-        best = results.best() if results.records else ""
-    except StudyError:  # all have diverged
-        best = ""
-    if not best:
-        return []
+    best = _best_run(results)
+    if best is None:
+        return list(_unknown(results))
     assessment = results.assessment(best)
     dataset = results.data.of(best) if results.data else None
     findings = [*_metric(results), *_best(results, best)]
     if assessment is None or dataset is None:
         return findings
+    findings += _absent(dataset)
     findings += _rare(dataset, assessment)
     findings += _gain(results, dataset, assessment)
     findings += _calibration(assessment)
     findings += _groups(results, assessment)
     findings += _comparisons(results)
     return findings
+
+
+def _best_run(results: StudyTables) -> str | None:
+    """Of the method and column with the best mean, the best seed; so the tables say the same."""
+    best = results.best_if_any()
+    if best is None or results.outline.runs[best].is_reference:
+        return best
+    table = results.table()
+    figures = results.summary().set_index("run")[results.score].dropna()
+    merits: dict[str, tuple[float, float]] = {}  # of the mean, and of the run itself
+    for run, figure in figures.items():
+        cell: Any = table.loc[results.names[str(run)], results.column_of(str(run))]
+        if not math.isnan(cell) and not results.outline.runs[str(run)].is_reference:
+            merits[str(run)] = (results.metric.merit(cell), results.metric.merit(figure))
+    return max(merits, key=lambda run: merits[run]) if merits else best
+
+
+def _unknown(results: StudyTables) -> Iterator[Finding]:
+    """Why no run has a figure, where the test set is the reason."""
+    if results.data is None or results.summary().empty:
+        return
+    if (results.summary()["status"] == "diverged").all():
+        return
+    for dataset in results.data.datasets:
+        for finding in _absent(dataset):
+            text = f"{finding.text}, so no model has a {results.score_name}; choose another metric"
+            yield Finding(text, is_warning=True)
+
+
+def _absent(dataset: DatasetSummary) -> Iterator[Finding]:
+    """The classes that nothing can be said of."""
+    counts = zip(dataset.labels, dataset.test_counts, strict=False)  # of very many, none is counted
+    absent = [label for label, count in counts if not count]
+    if absent:
+        names = ", ".join(absent[:MOST_NAMES])
+        more = ", ..." if len(absent) > MOST_NAMES else ""
+        yield Finding(f"the test set has no row of {names}{more}", is_warning=True)
 
 
 def _metric(results: StudyTables) -> Iterator[Finding]:
@@ -60,6 +96,8 @@ def _best(results: StudyTables, best: str) -> Iterator[Finding]:
     column = results.column_of(best)
     cell: Any = results.table().loc[method, column]
     figure = float(cell)
+    if math.isnan(figure):  # another seed has diverged
+        figure = float(results.summary().set_index("run")[results.score][best])
     text = f"{method} has {results.score_name} {figure:.4f}"
     if len(results.methods) > 1:
         text = f"the best is {method} with {results.score_name} {figure:.4f}"
@@ -84,7 +122,6 @@ def _rare(dataset: DatasetSummary, assessment: Mapping[str, Any]) -> Iterator[Fi
     alarms = assessment["confusion"][1 - positive][positive]
     total = missed + caught
     if not total:
-        yield Finding(f"the test set has no row of {dataset.positive}", is_warning=True)
         return
     name = dataset.positive
     text = (
@@ -170,7 +207,8 @@ def _comparisons(results: StudyTables) -> Iterator[Finding]:
     if len(pairs) == 1:
         yield Finding(f"{pairs[0].text}, by {source}")
         return
+    count = "none is" if real == 0 else "1 is" if real == 1 else f"{real} are"
     yield Finding(
-        f"of {len(pairs)} differences to the best of a column, {real} are larger than chance, by"
+        f"of {len(pairs)} differences to the best of a column, {count} larger than chance, by"
         f" {source}"
     )
