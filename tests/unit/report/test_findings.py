@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from patients import (
@@ -137,6 +138,22 @@ def test_nothing_is_said_of_groups_with_too_few_rows(screening: tacit.Results) -
     assert not [text for text in screening.findings() if text.startswith("by ward")]
     (by_sex,) = [text for text in screening.findings() if text.startswith("by sex")]
     assert FEMALE in by_sex
+
+
+def test_of_three_classes_groups_with_enough_rows_are_told(tmp_path: Path) -> None:
+    frame = told_apart(300, classes=3)
+    numbers = pd.Series(range(300))
+    frame["ward"] = (numbers % 30 < 3).map({True: "attic", False: "main"})
+    frame["floor"] = (numbers % 30 < 15).map({True: "first", False: "second"})
+    settings = a_study_of(
+        frame, tmp_path / "rows.csv", "outcome", fairness=["ward", "floor"], drop=["ward", "floor"]
+    )
+    results = tacit.run(settings, tmp_path / "study")
+    wards = results.groups(results.best(), "ward").query("client == 'all'")
+    assert sorted(wards["group"]) == ["attic", "main"]
+    assert 0 < wards["rows"].min() < 20
+    told = [text.split(",")[0] for text in results.findings() if text.startswith("by ")]
+    assert told == ["by floor"]
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def _cell(
 ) -> dict[str, str]:
     value = float(figures[name])
     text = "" if math.isnan(value) else f"{value:.4f}"
-    if not text or place not in limits:
+    if not text or place is None or place not in limits:
         return {"text": text, "limits": ""}
     low, high = limits[place]
     return {"text": text, "limits": f"{low:.3f} to {high:.3f}"}
