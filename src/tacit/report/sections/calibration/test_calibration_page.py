@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browsing import Visit
@@ -73,10 +71,9 @@ def test_a_reference_stands_in_every_panel(
     assert panels.locator("path.line.reference[data-name='as they say']").count() == 0
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(visit: Visit, screened: str, scheme: Any) -> None:
+def test_axe_finds_nothing_in_the_dark(visit: Visit, screened: str) -> None:
     page = visit.open(screened)
-    page.emulate_media(color_scheme=scheme)
+    page.emulate_media(color_scheme="dark")
     violations = Axe().run(page).response["violations"]
     broken = [(rule["id"], rule["impact"], rule["nodes"][0]["html"]) for rule in violations]
     assert broken == []
