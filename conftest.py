@@ -38,6 +38,18 @@ def address(results: tacit.Results) -> str:
     return results.report.absolute().as_uri()
 
 
+@pytest.fixture(scope="session")
+def screening(tmp_path_factory: pytest.TempPathFactory) -> tacit.Results:
+    """A study of a rare outcome: two methods, two splits, groups, and names that are HTML."""
+    from patients import a_study_of, rarely_ill
+
+    folder = tmp_path_factory.mktemp("screening")
+    groups = ["sex", "ward"]
+    settings = a_study_of(rarely_ill(), folder / "rows.csv", "outcome", fairness=groups)
+    settings |= {"algorithm": ["fedavg", "fedsgd"], "split": ["iid", "feature_noise"]}
+    return tacit.run({**settings, "local_test": 0.3}, folder / "study")
+
+
 @pytest.fixture(scope="module")  # Playwright keeps an event loop: while it is there nobody else can
 def browser() -> Iterator[Browser]:
     """A real Chromium. Where there is none tests are skipped, unless TACIT_BROWSER=required."""

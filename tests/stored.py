@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tacit.records.history import read_lines
 from tacit.report.section import Section, find_sections
 
 Record = dict[str, Any]
+Change = Callable[[Record], Record | None]
 
 
 def history_of(results: tacit.Results) -> list[Record]:
@@ -54,3 +56,17 @@ def assert_best_is_marked(table: dict[str, Any], better: Callable[..., Any]) -> 
     assert better(cells, key=lambda cell: float(cell["mean"]))["shade"] == pytest.approx(1)
     assert {cell["shade"] for cell in cells} >= {0.0, 1.0}
     assert any(cell["best"] for cell in cells)
+
+
+def a_copy(results: tacit.Results, folder: Path, change: Change | None = None) -> tacit.Results:
+    """The whole study in another folder; `change` may alter its records, or leave some out."""
+    copy = folder / "copy"
+    shutil.copytree(results.folder, copy)
+    if change is not None:
+        lines = []
+        for record in history_of(results):
+            changed = change(record)
+            if changed is not None:
+                lines.append(json.dumps(changed) + "\n")
+        (copy / "history.jsonl").write_text("".join(lines))
+    return tacit.Results(copy)

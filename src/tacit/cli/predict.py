@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -56,11 +57,19 @@ def predict_command(
     results = Results(folder)
     run = run or results.best()
     predictions = predict(results, run, rows, _client(results, run, client))
-    table = _table(predictions, threshold)
+    answers = _answers(predictions, threshold)
+    table = _beside(rows, answers)
     if out is not None:
         _write(table, out, rows)
     if as_json:
-        print_json({"run": run, "rows": len(table), "out": None if out is None else str(out)})
+        summary: dict[str, Any] = {
+            "run": run,
+            "rows": len(table),
+            "out": None if out is None else str(out),
+        }
+        if out is None:
+            summary["predictions"] = json.loads(answers.to_json(orient="records"))
+        print_json(summary)
     elif out is None:
         typer.echo(table.to_csv(index=False), nl=False)
     elif not quiet:
@@ -69,21 +78,35 @@ def predict_command(
 
 def _client(results: Results, run: str, client: str | None) -> str | int | None:
     """A client's name, or its number where it has none."""
-    if client is None or not client.isdigit():
+    if client is None or not client.isdecimal():
         return client
     results.check_run(run)
     return client if client in results.client_names(run) else int(client)
 
 
-def _table(predictions: Predictions, threshold: float | None) -> pd.DataFrame:
-    """The rows with the new columns behind them."""
-    table = predictions.frame.copy()
-    name = predictions.target.name
-    table[f"predicted {name}"] = predictions.values(threshold)
+def _answers(predictions: Predictions, threshold: float | None) -> pd.DataFrame:
+    """The new columns."""
+    answers = predictions.values(threshold).to_frame(f"predicted {predictions.target.name}")
     if predictions.target.labels:
         for label, values in predictions.probabilities().items():
-            table[f"probability of {label}"] = values
-    return table
+            answers[f"probability of {label}"] = values
+    return answers
+
+
+def _beside(rows: Path, answers: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the new columns behind them. Their cells stay as they are written: 007."""
+    import pandas as pd
+
+    from tacit.data.readers import read_table
+
+    frame: pd.DataFrame = read_table(rows, as_text=True)
+    for name in answers:
+        if name in frame:
+            raise DataError(
+                f"{rows} has a column {name!r} already, which the prediction would replace;"
+                " rename it"
+            )
+    return pd.concat([frame, answers], axis=1)
 
 
 def _write(table: pd.DataFrame, out: Path, rows: Path) -> None:

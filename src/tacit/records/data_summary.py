@@ -52,6 +52,8 @@ class DataSummary:
         try:
             saved = json.loads(read_at_most(path, LARGEST))
             datasets = tuple(_dataset(entry) for entry in saved.pop("datasets"))
+            if not set(saved["dataset_of"].values()) <= set(range(len(datasets))):
+                raise ValueError("a run's data set is not there")
             return cls(**saved, datasets=datasets)
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise DataError(f"{path} is damaged; resume the study to repair it") from None

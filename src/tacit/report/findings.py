@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tacit.records.data_summary import DatasetSummary
 from tacit.report.metric_frame import guess_figures, guess_name
 from tacit.report.study_tables import StudyTables
 from tacit.report.uncertainty import figure_limits, leads
@@ -17,6 +19,7 @@ LEAST_OF_CLASS = 10  # of these, positives and negatives
 FEW_FOUND = 0.5  # of the positives: a model that finds fewer needs a word
 HARDLY = 0.1  # of what is left to gain above a guess
 POOR_CALIBRATION = 0.1
+MOST_NAMES = 5  # of classes in a sentence
 SAME = 5e-5  # what four digits do not show
 
 
@@ -30,16 +33,18 @@ class Finding:
 
 def find(results: StudyTables) -> list[Finding]:
     """The findings of a study of which some run has ended well."""
-    if not results.records or results.table().isna().all(axis=None):
-        return []  # nothing is known yet, or all have diverged
-    method, column = _best_cell(results)
-    told = [_best_run(results, method, column)]
-    head = _best(results, method, column)
+    best = _best_run(results)
+    if best is None:
+        return list(_unknown(results))
+    findings = list(_metric(results))
+    told = [best]
     if results.columns == TEST:
         method = _best_method(results)
         told = _runs_of(results, method)
-        head = _left_out(results, method)
-    findings = [*_metric(results), *head]
+        findings += _left_out(results, method)
+    else:
+        findings += _best(results, best)
+        findings += _absent(results.data.of(best) if results.data else None)
     rare = list(_rare(results, told))
     findings += rare
     if results.score == results.basis or any(finding.is_warning for finding in rare):
@@ -51,38 +56,61 @@ def find(results: StudyTables) -> list[Finding]:
     return findings
 
 
+def _best_run(results: StudyTables) -> str | None:
+    """Of the method and column with the best mean, the best seed; so the tables say the same."""
+    best = results.best_if_any()
+    if best is None or results.outline.runs[best].is_reference:
+        return best
+    table = results.table()
+    figures = results.summary().set_index("run")[results.score].dropna()
+    merits: dict[str, tuple[float, float]] = {}  # of the mean, and of the run itself
+    for run, figure in figures.items():
+        cell: Any = table.loc[results.names[str(run)], results.column_of(str(run))]
+        if not math.isnan(cell) and not results.outline.runs[str(run)].is_reference:
+            merits[str(run)] = (results.metric.merit(cell), results.metric.merit(figure))
+    return max(merits, key=lambda run: merits[run]) if merits else best
+
+
+def _unknown(results: StudyTables) -> Iterator[Finding]:
+    """Why no run has a figure, where the test set is the reason."""
+    if results.data is None or results.summary().empty:
+        return
+    if (results.summary()["status"] == "diverged").all():
+        return
+    for dataset in results.data.datasets:
+        for finding in _absent(dataset):
+            text = f"{finding.text}, so no model has a {results.score_name}; choose another metric"
+            yield Finding(text, is_warning=True)
+
+
+def _absent(dataset: DatasetSummary | None) -> Iterator[Finding]:
+    """The classes that nothing can be said of."""
+    if dataset is None:
+        return
+    counts = zip(dataset.labels, dataset.test_counts, strict=False)  # of very many, none is counted
+    absent = [label for label, count in counts if not count]
+    if absent:
+        names = ", ".join(absent[:MOST_NAMES])
+        more = ", ..." if len(absent) > MOST_NAMES else ""
+        yield Finding(f"the test set has no row of {names}{more}", is_warning=True)
+
+
 def _metric(results: StudyTables) -> Iterator[Finding]:
     if results.data is not None and results.data.reason.startswith("since"):
         yield Finding(f"{results.score_name} decides, {results.data.reason}")
 
 
-def _best_cell(results: StudyTables) -> tuple[str, str]:
-    """The method and the column with the best mean over the seeds."""
-    table = results.table()
-    shown = table.reindex(results.methods).dropna(how="all")
-    if shown.empty:  # only the references have not diverged
-        shown = table
-    merits: dict[Any, float] = shown.stack().map(results.metric.merit).to_dict()
-    method, column = max(merits, key=lambda cell: merits[cell])
-    return method, column
-
-
-def _best_run(results: StudyTables, method: str, column: str) -> str:
-    """The best seed of a cell."""
-    summary = results.summary().set_index("run")[results.score]
-    merits = {}
-    for run, name in results.names.items():
-        if (name, results.column_of(run)) == (method, column) and run in summary.index:
-            merits[run] = results.metric.merit(float(summary[run]))
-    return max(merits, key=lambda run: merits[run])
-
-
-def _best(results: StudyTables, method: str, column: str) -> Iterator[Finding]:
-    """The best cell, how sure its figure is, and what a guess reaches."""
+def _best(results: StudyTables, best: str) -> Iterator[Finding]:
+    """The best run, how sure its figure is, and what a guess reaches."""
+    method = results.names[best]
+    column = results.column_of(best)
     cell: Any = results.table().loc[method, column]
-    text = f"{method} has {results.score_name} {float(cell):.4f}"
+    figure = float(cell)
+    if math.isnan(figure):  # another seed has diverged
+        figure = float(results.summary().set_index("run")[results.score][best])
+    text = f"{method} has {results.score_name} {figure:.4f}"
     if len(results.methods) > 1:
-        text = f"the best is {text.replace(' has ', ' with ', 1)}"
+        text = f"the best is {method} with {results.score_name} {figure:.4f}"
     if len(results.column_names) > 1:
         text += f" on {column}"
     limits = figure_limits(results).get((method, column))
@@ -142,11 +170,8 @@ def _rare(results: StudyTables, runs: list[str]) -> Iterator[Finding]:
         caught += matrix[positive][positive]
         missed += matrix[positive][1 - positive]
         alarms += matrix[1 - positive][positive]
-    if name is None:
-        return
     total = caught + missed
     if not total:
-        yield Finding(f"the test set has no row of {name}", is_warning=True)
         return
     who = results.names[runs[0]]
     text = (
@@ -251,7 +276,8 @@ def _comparisons(results: StudyTables) -> Iterator[Finding]:
     if len(pairs) == 1:
         yield Finding(f"{pairs[0].text}, by {source}")
         return
+    count = "none is" if real == 0 else "1 is" if real == 1 else f"{real} are"
     yield Finding(
-        f"of {len(pairs)} differences to the best of a column, {real} are larger than chance, by"
+        f"of {len(pairs)} differences to the best of a column, {count} larger than chance, by"
         f" {source}"
     )

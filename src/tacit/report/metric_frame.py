@@ -36,35 +36,38 @@ def metric_frame(results: StudyTables) -> pd.DataFrame:
 
     They are means over the seeds.
     """
-    summary = results.summary()
-    if summary.empty:
-        return pd.DataFrame()
     names = results.measured
+    if not names:
+        return pd.DataFrame()
     rows: dict[str, Mapping[str, float]] = {}
     tables = {name: results.table(name) for name in names}
-    for method in [*results.methods, *results.references]:
-        if method not in tables[names[0]].index:  # a reference that has not begun
-            continue
-        columns = _known_columns(tables, method)
-        for column in columns:
-            label = method
-            if len(columns) > 1 or (len(results.column_names) > 1 and not is_reference(method)):
-                label = f"{method}, {column}"
-            rows[label] = {name: _figure(tables[name], method, column) for name in names}
+    for label, (method, column) in metric_rows(results).items():
+        rows[label] = {name: _figure(tables[name], method, column) for name in names}
     guesses = {name: mean_of(list(guess_figures(results, name).values())) for name in names}
     if not all(math.isnan(figure) for figure in guesses.values()):
         rows[guess_name(results)] = guesses
     return pd.DataFrame.from_dict(rows, orient="index", columns=names)
 
 
-def _known_columns(tables: Mapping[str, pd.DataFrame], method: str) -> list[str]:
-    """The columns in which some metric of this method is known."""
-    known = []
-    for column in next(iter(tables.values())).columns:
-        figures = [_figure(table, method, column) for table in tables.values()]
-        if not all(math.isnan(figure) for figure in figures):
-            known.append(column)
-    return known
+def metric_rows(results: StudyTables) -> dict[str, tuple[str, str]]:
+    """What the rows are called -> their method and column."""
+    rows: dict[str, tuple[str, str]] = {}
+    if not results.measured:
+        return rows
+    tables = [results.table(name) for name in results.measured]
+    several = len(results.column_names) > 1
+    for method in [*results.methods, *results.references]:
+        if method not in tables[0].index:
+            continue
+        filled = []
+        for column in tables[0].columns:
+            if any(not math.isnan(_figure(table, method, column)) for table in tables):
+                filled.append(str(column))
+        for column in filled:
+            is_only_one = len(filled) == 1 and is_reference(method)
+            label = f"{method}, {column}" if several and not is_only_one else method
+            rows[label] = (method, column)
+    return rows
 
 
 def _figure(table: pd.DataFrame, method: str, column: str) -> float:

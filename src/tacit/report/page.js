@@ -76,11 +76,9 @@ function draw() {
     const box = document.getElementById(id);
     if (box) paint(box);
   }
-  for (const row of document.querySelectorAll("[data-method]")) {
-    row.hidden = hidden.methods.has(row.dataset.method);
-  }
-  for (const cell of document.querySelectorAll("[data-split]")) {
-    cell.hidden = hidden.splits.has(cell.dataset.split);
+  for (const element of document.querySelectorAll("[data-method], [data-split]")) {
+    const { method, split } = element.dataset;
+    element.hidden = hidden.methods.has(method) || hidden.splits.has(split);
   }
 }
 

@@ -284,6 +284,8 @@ class StudyTables:
     def best(self) -> str:
         """The run with the best last score, the centralised reference aside."""
         summary = self._summary
+        if summary.empty:
+            raise StudyError("there is no best run: none has ended a round yet")
         sound = summary[summary["status"] != "diverged"]
         federated = [run for run in sound["run"] if not self.outline.runs[run].is_reference]
         if federated:
@@ -295,6 +297,13 @@ class StudyTables:
             raise StudyError(f"there is no best run: none has a {self.score_name}")
         position = int(merits.to_numpy(float, na_value=-math.inf).argmax())
         return str(sound["run"].iloc[position])
+
+    def best_if_any(self) -> str | None:
+        """The best run; None where nothing has been recorded, all diverged or none has a figure."""
+        try:
+            return self.best()
+        except StudyError:
+            return None
 
     def write_tables(self) -> dict[str, Path]:
         """The tables as CSV files beside the history; their paths by their names."""

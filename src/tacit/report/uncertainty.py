@@ -101,9 +101,9 @@ def _cells(results: StudyTables) -> dict[tuple[str, str], list[str]]:
         return cells
     lost = set()
     statuses: dict[Any, str] = results.summary().set_index("run")["status"].to_dict()
-    for run, status in statuses.items():
+    for run in results.labels:
         cell = (results.names[run], results.column_of(run))
-        if status in ("running", "diverged"):
+        if statuses.get(run, "running") in ("running", "diverged"):
             lost.add(cell)
         cells.setdefault(cell, []).append(run)
     return {cell: runs for cell, runs in cells.items() if cell not in lost}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.report.line_panels import LinePanels
 from tacit.report.pictures import INK, drawing, line_style
+from tacit.report.study_tables import is_reference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,14 +17,15 @@ if TYPE_CHECKING:
 def draw_calibration(curves: Sequence[dict[str, Any]]) -> Figure:
     """A panel per split, and a line per method: the first seed of each, on the global test set."""
     whole = [curve for curve in curves if curve["client"] is None]
-    drawn = LinePanels.of(list(dict.fromkeys(curve["split"] for curve in whole)))
+    own = [curve for curve in whole if not is_reference(curve["method"])]
+    drawn = LinePanels.of(list(dict.fromkeys(curve["split"] for curve in own or whole)))
     methods = list(dict.fromkeys(curve["method"] for curve in whole))
     for split, panel in drawn.panels.items():
         panel.plot([0, 1], [0, 1], color=INK, linestyle=(0, (1, 2)), label="as they say")
         for number, method in enumerate(methods):
-            own = [curve for curve in whole if (curve["method"], curve["split"]) == (method, split)]
-            if own:
-                points = own[0]["points"]
+            curve = _curve_of(whole, method, split)
+            if curve is not None:
+                points = curve["points"]
                 predicted = [point[0] for point in points]
                 observed = [point[1] for point in points]
                 panel.plot(predicted, observed, label=method, marker="o", **line_style(number))
@@ -31,3 +33,11 @@ def draw_calibration(curves: Sequence[dict[str, Any]]) -> Figure:
     for panel in drawn.panels.values():
         panel.set_xlabel("probability")
     return drawn.figure
+
+
+def _curve_of(curves: Sequence[dict[str, Any]], method: str, split: str) -> dict[str, Any] | None:
+    """The first one of this method and split; a reference stands in every panel."""
+    for curve in curves:
+        if curve["method"] == method and (curve["split"] == split or is_reference(method)):
+            return curve
+    return None

@@ -21,16 +21,17 @@ selects["choose-calibration"] = () => {
   return [["methods", "methods, on the test set"], ...(hasClients ? [["clients", "the best run's clients, on their own tests"]] : [])];
 };
 
-const diagonal = { name: "as they say", style: "reference", points: [[0, 0, null, null], [1, 1, null, null]] };
+const diagonal = { name: "as they say", style: "plain d2", points: [[0, 0, null, null], [1, 1, null, null]] };
 const pointsOf = ({ points }) => points.map(([x, y]) => [x, y, null, null]);
 
 function methodPanels(curves) {
   const whole = curves.filter(({ client }) => client === null);
-  const splits = [...new Set(whole.map(({ split }) => split))].filter((split) => !hidden.splits.has(split));
-  return splits.map((split) => {
-    const methods = [...shownMethods(), ...data.references];
-    const lines = methods.flatMap((method) => {
-      const curve = whole.find((one) => one.method === method && one.split === split);
+  const references = whole.filter(({ method }) => data.references.includes(method));
+  return shownSplits().map((split) => {
+    const own = whole.filter((curve) => curve.split === split && !references.includes(curve));
+    const candidates = [...own, ...references]; // a reference stands in every panel
+    const lines = [...shownMethods(), ...data.references].flatMap((method) => {
+      const curve = candidates.find((one) => one.method === method);
       return curve ? [{ name: method, style: methodStyle(method), points: pointsOf(curve) }] : [];
     });
     return { title: split, lines: [diagonal, ...lines] };

@@ -45,9 +45,9 @@ def calibration_curves(results: StudyTables) -> list[Curve]:
         assessment = results.assessment(run)
         if assessment and "calibration" in assessment:
             curves.append(_curve(results, run, assessment, None))
-    if not curves:
-        return []
-    best = results.best()
+    best = results.best_if_any()
+    if not curves or best is None:
+        return curves
     names = results.client_names(best)
     for client in (results.assessment(best) or {}).get("clients", []):
         if "calibration" in client:

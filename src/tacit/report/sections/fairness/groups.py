@@ -5,29 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from tacit.report.findings import LEAST_OF_CLASS, LEAST_ROWS, group_gap
-from tacit.report.study_tables import StudyTables
+from tacit.report.study_tables import StudyTables, title_of
 
 MOST_CLIENTS = 30
 
 
 def group_tables(results: StudyTables) -> list[dict[str, Any]]:
     """For each column, the groups of the best run with all metrics, and clients by groups."""
-    if not results.records:
+    best = results.best_if_any()
+    assessment = None if best is None else results.assessment(best)
+    if best is None or assessment is None:
         return []
     runs = [run for run in results.labels if results.assessment(run)]
-    if not runs:
-        return []
-    best = results.best()
-    assessment = results.assessment(best)
-    if assessment is None:
-        return []
     tables = []
     for column, rows in assessment["groups"].items():
         tables.append(
             {
                 "column": column,
                 "run": f"{results.names[best]}, {results.column_of(best)}",
-                "metrics": results.measured,
+                "metrics": {name: title_of(name) for name in results.measured},
                 "rows": rows,
                 "gaps": _gaps(results, runs, column),
                 "clients": _by_client(results, best, column),

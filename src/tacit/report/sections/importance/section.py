@@ -22,13 +22,13 @@ class ImportanceSection(Section):
 
     def contents(self, results: StudyTables) -> dict[str, Any]:
         by_method = importance_by_method(results)
-        best = results.best()
-        by_client = _by_client(results, best)
+        best = results.best_if_any()
+        by_client = {} if best is None else _by_client(results, best)
         columns = _most_important(by_method)
         return {
             "methods": _table(by_method, columns),
             "clients": _table(by_client, columns) if by_client else None,
-            "best": f"{results.names[best]}, {results.column_of(best)}",
+            "best": "" if best is None else f"{results.names[best]}, {results.column_of(best)}",
             "left_out": max(0, len(next(iter(by_method.values()))) - MOST_COLUMNS),
         }
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
-from tacit.report.metric_frame import guess_name, metric_frame
+from tacit.report.metric_frame import guess_name, metric_frame, metric_rows
 from tacit.report.section import Section
 from tacit.report.study_tables import StudyTables, about_metric, title_of
 from tacit.report.uncertainty import Limits, figure_limits, leads
@@ -24,13 +25,12 @@ class MetricsSection(Section):
         table = metric_frame(results)
         names = [str(name) for name in table.columns]
         limits = {name: figure_limits(results, str(name)) for name in table.columns}
+        places = metric_rows(results)
         rows = []
         for label, figures in table.iterrows():
-            cells = [_cell(figures, name, limits[name], str(label)) for name in table.columns]
-            is_method = str(label) in results.methods
-            rows.append(
-                {"name": str(label), "cells": cells, "method": str(label) if is_method else ""}
-            )
+            place = places.get(str(label))  # that of a mere guess is nowhere
+            cells = [_cell(figures, name, limits[name], place) for name in table.columns]
+            rows.append({"name": str(label), "cells": cells, "place": place})
         data = results.data
         return {
             "titles": [title_of(name) for name in names],
@@ -44,18 +44,16 @@ class MetricsSection(Section):
 
 
 def _cell(
-    figures: pd.Series[float], name: str, limits: dict[tuple[str, str], Limits], label: str
+    figures: pd.Series[float],
+    name: str,
+    limits: Mapping[tuple[str, str], Limits],
+    place: tuple[str, str] | None,
 ) -> dict[str, str]:
     value = float(figures[name])
-    of_row = [
-        found
-        for (method, column), found in limits.items()
-        if label in (method, f"{method}, {column}")
-    ]
     text = "" if math.isnan(value) else f"{value:.4f}"
-    if not text or len(of_row) != 1:
+    if not text or place is None or place not in limits:
         return {"text": text, "limits": ""}
-    low, high = of_row[0]
+    low, high = limits[place]
     return {"text": text, "limits": f"{low:.3f} to {high:.3f}"}
 
 
