@@ -189,7 +189,7 @@ def _show(data: Dataset, encoding: Encoding) -> None:
     features = f"{len(encoding.names)} features"
     screen.print(f"\n{target}: {predicted}; {features}; {_amount(data)}", highlight=False)
     for note in encoding.notes:
-        screen.print(f"note: {note}", highlight=False)
+        screen.print(f"note: {note}", highlight=False, markup=False)
 
 
 def _amount(data: Dataset) -> str:

@@ -12,13 +12,15 @@ import typer
 from tacit.cli.options import Json, Quiet
 from tacit.cli.study_arguments import admit_own_code_of
 from tacit.cli.terminal import print_json
-from tacit.core.errors import DataError
+from tacit.core.errors import DataError, StudyError
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tacit.report.predictions import Predictions
     from tacit.report.results import Results
+
+SHOWN_RUNS = 5  # in an error
 
 StudyFolder = Annotated[Path, typer.Argument(help="The folder of a study of a table.")]
 Rows = Annotated[Path, typer.Argument(help="The new rows: a CSV or parquet file.")]
@@ -55,7 +57,7 @@ def predict_command(
 
     admit_own_code_of(folder)
     results = Results(folder)
-    run = run or results.best()
+    run = run or _best(results)
     predictions = predict(results, run, rows, _client(results, run, client))
     answers = _answers(predictions, threshold)
     table = _beside(rows, answers)
@@ -74,6 +76,19 @@ def predict_command(
         typer.echo(table.to_csv(index=False), nl=False)
     elif not quiet:
         print(f"{len(table):,} rows, predicted by {run}: {out}", file=sys.stderr)
+
+
+def _best(results: Results) -> str:
+    """The best run; where runs were tested on different rows, none is."""
+    from tacit.study.run_names import TEST
+
+    if results.columns == TEST:
+        runs = ", ".join(list(results.labels)[:SHOWN_RUNS])
+        raise StudyError(
+            f"the runs of {results.folder} were tested on different rows, so none is the best of"
+            f" all; name one of them with --run, such as {runs}"
+        )
+    return results.best()
 
 
 def _client(results: Results, run: str, client: str | None) -> str | int | None:

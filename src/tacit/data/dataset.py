@@ -47,6 +47,8 @@ class Dataset:
     owner: Tensor | None = field(default=None, repr=False)  # (n,), each training sample's, from 0
     owners: tuple[str, ...] = ()  # the owners' names
     client: str | None = None  # the column that names the owners
+    # (n,), whom each training sample is of: a client's own test has all of them or none
+    person: Tensor | None = field(default=None, repr=False)
     encoding: Encoding | None = field(default=None, repr=False)  # how a table became x
     # the table's rows, training rows first
     frame: pd.DataFrame | None = field(default=None, repr=False, compare=False)

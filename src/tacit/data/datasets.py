@@ -30,6 +30,8 @@ from tacit.data.holdout import split_off_test
 from tacit.data.own_frames import recall_pair
 from tacit.data.readers import Pictures, read_cifar_batches, read_idx, read_image_parquet
 
+USUAL_TEST = "usual test"  # a share of the rows, or the test set that the data come with
+
 
 @dataclass(frozen=True)
 class Source(Registered, family="datasets", home="tacit.data"):
@@ -39,9 +41,9 @@ class Source(Registered, family="datasets", home="tacit.data"):
     """
 
     @property
-    def tested_on(self) -> str | None:
-        """Which samples it tests on, in short, where the user has said so."""
-        return None
+    def tested_on(self) -> str:
+        """Which samples it tests on, in short."""
+        return USUAL_TEST
 
     @abstractmethod
     def load(self, folder: Path | None = None, on_event: OnEvent = ignore) -> Dataset: ...

@@ -80,7 +80,7 @@ def encode_labels(name: str, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any
     if sizes.min() < 2:
         lonely = classes[sizes.argmin()]
         hint = ""
-        if len(classes) > len(y) / 4:
+        if len(classes) > len(y) / 4 or y.dtype.kind in "iuf":
             hint = "; if it is a measurement, set task: regression"
         raise DataError(
             f"{name}: class {lonely!s} has one sample and needs two,"

@@ -39,13 +39,15 @@ def divide(
     owner: NDArray[np.int64] | None = None,
     owners: tuple[str, ...] = (),
     column: str | None = None,
+    person: NDArray[np.int64] | None = None,
     server_samples: int = 0,
     local_test: float = 0.1,
 ) -> Partition:
     """Applies a split. Each client keeps a share `local_test` of its samples to test on.
 
     `owner` has each sample's owner as a number, for a split that divides by owners; `owners` are
-    their names, from this `column` of the data.
+    their names, from this `column` of the data. `person` is whom each sample is of; a client tests
+    on all samples of a person or on none.
     """
     keys = labels
     names = tuple(str(client) for client in range(clients))
@@ -61,7 +63,7 @@ def divide(
     rest = np.sort(order[server_samples:])
     positions = split(keys[rest], clients, numpy_generator(seed, "split"))
     shards = [rest[position] for position in positions]
-    train, test = _set_tests_aside(shards, local_test, seed)
+    train, test = _set_tests_aside(shards, local_test, seed, person)
     return Partition(train, test, server, split.noise(clients), names)
 
 
@@ -99,17 +101,38 @@ def add_noise(x: Tensor, partition: Partition, seed: int) -> Tensor:
 
 
 def _set_tests_aside(
-    shards: list[Index], share: float, seed: int
+    shards: list[Index], share: float, seed: int, person: NDArray[np.int64] | None
 ) -> tuple[Shards[Index], Shards[Index]]:
     """(train, test) of all clients."""
     train: list[Index] = []
     test: list[Index] = []
     for client, shard in enumerate(shards):
         rng = numpy_generator(seed, "local test", client)
-        client_train, client_test = _set_aside(shard, share, rng)
+        if person is None:
+            client_train, client_test = _set_aside(shard, share, rng)
+        else:
+            client_train, client_test = _set_people_aside(shard, share, rng, person)
         train.append(client_train)
         test.append(client_test)
     return Shards.of(train), Shards.of(test)
+
+
+def _set_people_aside(
+    shard: Index, share: float, rng: np.random.Generator, person: NDArray[np.int64]
+) -> tuple[Index, Index]:
+    """(train, test) of one client, with nobody in both; the test may be a little larger.
+
+    A client all of whose samples are of one person keeps them to train on.
+    """
+    if not len(shard) or share == 0:
+        return shard, shard[:0]
+    people, of_sample, counts = np.unique(person[shard], return_inverse=True, return_counts=True)
+    order = rng.permutation(len(people))
+    so_far = np.cumsum(counts[order])
+    tested = int(np.searchsorted(so_far, max(1, round(len(shard) * share)))) + 1
+    tested = min(tested, len(people) - 1)
+    is_test = np.isin(of_sample, order[:tested])
+    return shard[~is_test], shard[is_test]
 
 
 def _set_aside(shard: Index, share: float, rng: np.random.Generator) -> tuple[Index, Index]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tacit.core.arrays import Index
 from tacit.data.encoding import Encoding
-from tacit.data.features import Category, Number, as_numbers, as_text, hash_column
+from tacit.data.features import MAX_LEVELS, Category, Number, as_numbers, as_text, hash_column
 from tacit.data.table_notes import TableNotes
 from tacit.data.table_rows import TableRows
 
@@ -37,6 +37,7 @@ SHOWN = 5  # columns or spellings in one line
 def find_warnings(rows: TableRows, features: pd.DataFrame, encoding: Encoding) -> Iterator[str]:
     """Every warning that the columns of this table deserve."""
     yield from _identifiers(features, encoding)
+    yield from _many_levels(features, encoding)
     yield from _spellings(rows, features, encoding)
     yield from _giveaways(rows, features, encoding)
 
@@ -81,6 +82,22 @@ def _identifiers(features: pd.DataFrame, encoding: Encoding) -> Iterator[str]:
         yield (
             f"{_listed(names)} {verb}: whole numbers, different in nearly every row; nothing can be"
             f" learnt from ids, so add drop: [{drop}] if they are"
+        )
+
+
+def _many_levels(features: pd.DataFrame, encoding: Encoding) -> Iterator[str]:
+    """Texts of which most became "other", such as patients who have several rows each."""
+    names: list[str] = []
+    for column in encoding.columns:
+        if isinstance(column, Category) and column.rare >= len(column.levels):
+            names.append(column.name)
+    if names:
+        verb = "has" if len(names) == 1 else "have"
+        drop = ", ".join(names)
+        yield (
+            f"{_listed(names)} {verb} more than {2 * MAX_LEVELS} different texts, most of which"
+            f" become other; if they say whose a row is, add drop: [{drop}], and test on whole"
+            f" groups: test: {{group: {names[0]}}}"
         )
 
 

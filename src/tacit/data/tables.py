@@ -18,8 +18,8 @@ from torch import Tensor
 from tacit.core.arrays import Index
 from tacit.core.errors import DataError, StudyError, suggest
 from tacit.core.events import OnEvent, ignore
-from tacit.data.dataset import Dataset
-from tacit.data.datasets import Source, data_folder
+from tacit.data.dataset import Dataset, to_labels
+from tacit.data.datasets import USUAL_TEST, Source, data_folder
 from tacit.data.encoding import Encoding, Target
 from tacit.data.groupings import Grouping, group_rows
 from tacit.data.holdout import hold_out
@@ -105,8 +105,8 @@ class Table(Source, name="table"):
         return title_of(Path(self.path))
 
     @property
-    def tested_on(self) -> str | None:
-        return self._choice.text
+    def tested_on(self) -> str:
+        return self._choice.text or USUAL_TEST
 
     def variants(self) -> tuple[Table, ...]:
         """Itself or, where each client is left out in turn, a table for every client."""
@@ -198,7 +198,15 @@ class Table(Source, name="table"):
             positive=positive,
             groupings=self._group(rows.table, train, test),
             left_out=self._choice.client,
+            person=self._people(rows.table, train),
         )
+
+    def _people(self, table: pd.DataFrame, train: Index) -> Tensor | None:
+        """Whom each training row is of, where whole groups are tested on."""
+        if self._choice.group is None:
+            return None
+        codes, _ = pd.factorize(table[self._choice.group])
+        return to_labels(codes[train])
 
     def _hold_out(self, rows: TableRows) -> tuple[Index, Index]:
         """The rows to train on, and those to test on."""

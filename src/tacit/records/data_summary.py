@@ -28,6 +28,7 @@ class DatasetSummary:
     positive: str | None  # the positive one of two classes
     guess: str  # what the baseline says of every row
     baseline: Mapping[str, float | None]  # its metrics on the test set
+    left_out: str | None = None  # the client whose rows are tested on
 
 
 @dataclass(frozen=True)

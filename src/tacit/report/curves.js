@@ -28,7 +28,8 @@ function splitLines(split, xKey, yKey) {
   });
   if (xKey === "round") {
     for (const name of data.references) {
-      const curves = data.curves.filter((curve) => curve.method === name);
+      const own = data.curves.filter((curve) => curve.method === name && curve.split === split);
+      const curves = own.length ? own : data.curves.filter((curve) => curve.method === name && !data.splits.includes(curve.split));
       lines.push({ name, style: "reference", points: averaged(curves, xKey, yKey) });
     }
     return lines.filter(({ points }) => points.length);

@@ -10,12 +10,13 @@ from typing import Any
 from tacit.records.data_summary import DatasetSummary
 from tacit.report.metric_frame import guess_figures, guess_name
 from tacit.report.study_tables import StudyTables
-from tacit.report.uncertainty import figure_limits, leads
+from tacit.report.uncertainty import behind_reference, figure_limits, leads
 from tacit.study.run_names import TEST
 from tacit.training.metrics import METRICS
 
 LEAST_ROWS = 20  # of a group whose figure is told
 LEAST_OF_CLASS = 10  # of these, positives and negatives
+RARE_SHARE = 0.25  # of the rows: weights help to find a class with less
 FEW_FOUND = 0.5  # of the positives: a model that finds fewer needs a word
 HARDLY = 0.1  # of what is left to gain above a guess
 POOR_CALIBRATION = 0.1
@@ -38,12 +39,13 @@ def find(results: StudyTables) -> list[Finding]:
         return list(_unknown(results))
     findings = list(_metric(results))
     told = [best]
-    if results.columns == TEST:
+    if results.columns == TEST and _leaves_clients_out(results):
         method = _best_method(results)
         told = _runs_of(results, method)
         findings += _left_out(results, method)
     else:
         findings += _best(results, best)
+        findings += _against_reference(results, best)
         findings += _absent(results.data.of(best) if results.data else None)
     rare = list(_rare(results, told))
     findings += rare
@@ -122,6 +124,12 @@ def _best(results: StudyTables, best: str) -> Iterator[Finding]:
     yield Finding(text)
 
 
+def _leaves_clients_out(results: StudyTables) -> bool:
+    """Whether every test is one client's rows."""
+    datasets = results.data.datasets if results.data else ()
+    return bool(datasets) and all(dataset.left_out is not None for dataset in datasets)
+
+
 def _best_method(results: StudyTables) -> str:
     """The best on average over all clients that are left out."""
     means = results.table().reindex(results.methods).mean(axis=1)
@@ -158,7 +166,7 @@ def _left_out(results: StudyTables, method: str) -> Iterator[Finding]:
 
 def _rare(results: StudyTables, runs: list[str]) -> Iterator[Finding]:
     """How many of the positives are found, over the tests of these runs."""
-    caught = missed = alarms = 0
+    tested = caught = missed = alarms = 0
     name = None
     for run in runs:
         dataset = results.data.of(run) if results.data else None
@@ -167,6 +175,7 @@ def _rare(results: StudyTables, runs: list[str]) -> Iterator[Finding]:
             continue
         name = dataset.positive
         positive = dataset.labels.index(name)
+        tested += sum(map(sum, matrix))
         caught += matrix[positive][positive]
         missed += matrix[positive][1 - positive]
         alarms += matrix[1 - positive][positive]
@@ -181,10 +190,10 @@ def _rare(results: StudyTables, runs: list[str]) -> Iterator[Finding]:
     if caught >= FEW_FOUND * total:
         yield Finding(text)
         return
-    yield Finding(
-        f"{text}; weigh the classes while training, or choose a lower threshold when predicting",
-        is_warning=True,
-    )
+    advice = "choose a lower threshold when predicting"
+    if total < RARE_SHARE * tested:
+        advice = f"weigh the classes while training, or {advice}"
+    yield Finding(f"{text}; {advice}", is_warning=True)
 
 
 def _gain(results: StudyTables, runs: list[str]) -> Iterator[Finding]:
@@ -264,6 +273,22 @@ def _is_telling(group: Mapping[str, Any]) -> bool:
         return bool(group["rows"] >= LEAST_ROWS)
     negatives = group["rows"] - group["positives"]
     return bool(min(group["positives"], negatives) >= LEAST_OF_CLASS)
+
+
+def _against_reference(results: StudyTables, best: str) -> Iterator[Finding]:
+    """What keeping the data apart costs."""
+    lead = behind_reference(results, results.names[best], results.column_of(best))
+    if lead is None or lead.limits is None:
+        return
+    low, high = lead.limits
+    verdict = "larger than chance" if lead.is_real else "may be chance"
+    side = "ahead of" if lead.by > 0 else "behind"
+    if lead.by < 0:
+        low, high = -high, -low
+    yield Finding(
+        f"all data in one place would be {side} it by {abs(lead.by):.4f}"
+        f" (95 % interval {low:.4f} to {high:.4f}): {verdict}"
+    )
 
 
 def _comparisons(results: StudyTables) -> Iterator[Finding]:

@@ -76,6 +76,14 @@ class Predictions:
 
 def predict(tables: StudyTables, run: str, rows: NewRows, client: int | str | None) -> Predictions:
     """What a run's model says of new rows; with `client`, the model that this client uses."""
+    tables.check_run(run)
+    if client is None and not tables.runs[run].client_algorithm.sends_updates:
+        name = tables.runs[run].client_algorithm.name
+        raise StudyError(
+            f"{name} has no global model, since clients train alone; name the client whose model"
+            " is to predict",
+            parameters=("client",),
+        )
     module = load_model(tables, run, client, None)
     encoding = tables.encoding_of(run)
     if encoding is None or encoding.target is None:

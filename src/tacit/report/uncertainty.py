@@ -1,8 +1,9 @@
 """How sure the comparison is: intervals of figures, and differences that are larger than chance.
 
-With several seeds, both follow from how much the seeds differ (Student's t; differences seed by
-seed). With one seed, they follow from the test set: its rows are drawn again (bootstrap). So the
-former say what another start would give, and the latter what another test set would give.
+Two things are by chance: which rows are tested on, and, with several seeds, which starts the seeds
+gave. For the former, the rows are drawn again (bootstrap); for the latter, the seeds' scatter is
+used (Student's t; differences seed by seed). The variances are added up, and the degrees of freedom
+are Satterthwaite's.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import numpy as np
 
 from tacit.core.arrays import Floats
 from tacit.report.study_tables import StudyTables
+from tacit.study.kinds.reference import ALL_DATA
 from tacit.training.metrics import METRICS
 
 LEVEL = 0.95
+NORMAL_REACH = 1.96  # standard deviations from the mean to the ends of such an interval
 Limits = tuple[float, float]
 
 
@@ -77,6 +80,21 @@ def leads(results: StudyTables) -> list[Lead]:
     return found
 
 
+def behind_reference(results: StudyTables, method: str, column: str) -> Lead | None:
+    """How far all the data in one place are ahead of a method, or behind it."""
+    cells = _cells(results)
+    if (method, column) not in cells:
+        return None
+    for reference in results.references:
+        for place in (column, ALL_DATA):
+            if (reference, place) in cells:
+                pair = (cells[reference, place], cells[method, column])
+                by, limits, chance = _compare(results, *pair)
+                is_real = chance <= 1 - LEVEL
+                return Lead(column, reference, method, by, limits, is_real)
+    return None
+
+
 def holm(chances: Sequence[float]) -> list[bool]:
     """Which of several differences are larger than chance; each makes the others harder.
 
@@ -112,7 +130,7 @@ def _cells(results: StudyTables) -> dict[tuple[str, str], list[str]]:
 def _limits(results: StudyTables, runs: Sequence[str], metric: str) -> Limits | None:
     if len(runs) > 1:
         values = results.summary().set_index("run")[metric].reindex(list(runs))
-        limits = _student(values.to_numpy(float))[1]
+        limits = _judge(values.to_numpy(float), _test_deviation(results, runs, metric))[1]
         return None if limits is None else _possible(limits, metric)
     assessment = results.assessment(runs[0])
     limits = (assessment or {}).get("bootstrap", {}).get("intervals", {}).get(metric)
@@ -139,38 +157,47 @@ def _by_seed(results: StudyTables, runs: Sequence[str]) -> dict[int, float]:
     return merits
 
 
+def _test_deviation(results: StudyTables, runs: Sequence[str], metric: str) -> float:
+    """How far other test rows would move a figure; 0 where that is not known."""
+    deviations = []
+    for run in runs:
+        intervals = (results.assessment(run) or {}).get("bootstrap", {}).get("intervals", {})
+        limits = intervals.get(metric)
+        if limits:
+            deviations.append((limits[1] - limits[0]) / (2 * NORMAL_REACH))
+    return mean_of(deviations) if deviations else 0.0
+
+
 def _compare(
     results: StudyTables, best: Sequence[str], other: Sequence[str]
 ) -> tuple[float, Limits | None, float]:
     """The difference, its interval, and how often chance alone would give one as large."""
-    if len(best) == 1 and len(other) == 1:
-        return _compare_draws(results, best[0], other[0])
     best_by_seed = _by_seed(results, best)
     other_by_seed = _by_seed(results, other)
     shared = [seed for seed in best_by_seed if seed in other_by_seed]
     gaps = np.array([best_by_seed[seed] - other_by_seed[seed] for seed in shared])
-    chance, limits = _student(gaps)
-    return mean_of(list(gaps)), limits, chance
-
-
-def _compare_draws(
-    results: StudyTables, best: str, other: str
-) -> tuple[float, Limits | None, float]:
-    """By the draws of the test set's rows, which are the same for all models."""
-    gap = mean_of(list(_by_seed(results, [best]).values()))
-    gap -= mean_of(list(_by_seed(results, [other]).values()))
-    best_draws = _merits_of_draws(results, best)
-    other_draws = _merits_of_draws(results, other)
-    if len(best_draws) != len(other_draws) or not len(best_draws):
+    deviation = _gap_deviation(results, best, other)
+    gap = mean_of(list(gaps))
+    if len(gaps) < 2 and deviation is None:
         return gap, None, 1.0
-    deviation = float(np.nanstd(best_draws - other_draws))
-    if not deviation > 0:
-        return gap, (gap, gap) if deviation == 0 else None, 1.0 if gap == 0 else 0.0
-    from scipy import stats
+    chance, limits = _judge(gaps, deviation or 0.0)
+    return gap, limits, chance
 
-    chance = 2 * float(stats.norm.sf(abs(gap) / deviation))
-    reach = float(stats.norm.ppf((1 + LEVEL) / 2)) * deviation
-    return gap, (gap - reach, gap + reach), chance
+
+def _gap_deviation(results: StudyTables, best: Sequence[str], other: Sequence[str]) -> float | None:
+    """How far other test rows would move a difference: by the draws, which all models share."""
+    outlines = results.outline.runs
+    others = {outlines[run].seed: run for run in other}
+    gaps = []
+    for run in best:
+        rival = others.get(outlines[run].seed)
+        if rival is None:
+            continue
+        best_draws = _merits_of_draws(results, run)
+        other_draws = _merits_of_draws(results, rival)
+        if len(best_draws) and len(best_draws) == len(other_draws):
+            gaps.append(best_draws - other_draws)
+    return float(np.nanstd(np.mean(gaps, axis=0))) if gaps else None
 
 
 def _merits_of_draws(results: StudyTables, run: str) -> Floats:
@@ -182,19 +209,27 @@ def _merits_of_draws(results: StudyTables, run: str) -> Floats:
     return -values if results.metric.lowest_is_best else values
 
 
-def _student(values: Floats) -> tuple[float, Limits | None]:
-    """How often chance alone gives a mean so far from zero, and the interval of the mean."""
+def _judge(values: Floats, test_deviation: float) -> tuple[float, Limits | None]:
+    """How often chance alone gives a mean so far from zero, and the interval of the mean.
+
+    `values` are those of the seeds.
+    """
     from scipy import stats
 
     count = len(values)
-    if count < 2 or not np.isfinite(values).all():
+    if not count or not np.isfinite(values).all() or not math.isfinite(test_deviation):
         return 1.0, None
     mean = float(values.mean())
-    error = float(values.std(ddof=1)) / math.sqrt(count)
-    if error == 0:
+    of_seeds = float(values.var(ddof=1)) / count if count > 1 else 0.0
+    variance = of_seeds + test_deviation**2
+    if variance == 0:
         return (1.0 if mean == 0 else 0.0), (mean, mean)
-    reach = float(stats.t.ppf((1 + LEVEL) / 2, count - 1)) * error
-    chance = 2 * float(stats.t.sf(abs(mean) / error, count - 1))
+    freedom = math.inf
+    if of_seeds > 0:
+        freedom = (count - 1) * (variance / of_seeds) ** 2
+    error = math.sqrt(variance)
+    reach = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
+    chance = 2 * float(stats.t.sf(abs(mean) / error, freedom))
     return chance, (mean - reach, mean + reach)
 
 

@@ -24,6 +24,7 @@ from tacit.training.metrics import Figures
 from tacit.training.yardstick import Yardstick
 
 MOST_CLASSES = 30  # of a confusion matrix
+THRESHOLDS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 Findings = dict[str, Any]  # as JSON can hold them
 
 # (x, y, client) -> what the model that the client uses answers; None is the global model
@@ -54,6 +55,8 @@ class Assessor:
         on_test_set = answer(x, y, None)
         findings = self._describe(on_test_set, y)
         findings["bootstrap"] = self._bootstrap(on_test_set, y)
+        if self.yardstick.classes == 2:
+            findings["thresholds"] = self._thresholds(on_test_set, y)
         findings["groups"] = self._groups(on_test_set, y)
         findings["importance"] = self._importance(answer, x, y, None)
         findings["clients"] = self._clients(answer, local_tests)
@@ -97,6 +100,24 @@ class Assessor:
         deciding = [_round(value) for value in draws[self.yardstick.name].tolist()]
         return {"metric": self.yardstick.name, "draws": deciding, "intervals": intervals}
 
+    def _thresholds(self, answers: Answers, y: Tensor) -> list[dict[str, Any]]:
+        """What is found and what is wrongly taken for positive, from several probabilities on."""
+        is_positive = y.cpu() == self.yardstick.positive
+        probabilities = answers.predicted[:, self.yardstick.positive]
+        rows = []
+        for threshold in THRESHOLDS:
+            is_taken = probabilities >= threshold
+            rows.append(
+                {
+                    "threshold": threshold,
+                    "found": int((is_taken & is_positive).sum()),
+                    "alarms": int((is_taken & ~is_positive).sum()),
+                    "positives": int(is_positive.sum()),
+                    "negatives": int((~is_positive).sum()),
+                }
+            )
+        return rows
+
     def _calibration(self, answers: Answers, y: Tensor) -> Findings:
         """Of two classes, that of the positive one; of more, that of the most likely one."""
         if self.yardstick.classes == 2:
@@ -129,7 +150,7 @@ class Assessor:
         for grouping in self.dataset.groupings:
             codes = grouping.test.numpy() if rows is None else grouping.train.numpy()[rows]
             groups = len(grouping.names)
-            figures = self.yardstick.measure(answers, y.cpu(), codes, groups)
+            figures = self.yardstick.measure(answers, y.cpu(), codes, groups, own_variance=True)
             positives = None
             if self.yardstick.classes == 2:
                 is_positive = (y == self.yardstick.positive).cpu().numpy()

@@ -71,6 +71,7 @@ def summarise_dataset(dataset: Dataset, metric: str = AUTO) -> DatasetSummary:
         positive=None if positive is None else dataset.labels[positive],
         guess=guess,
         baseline=figures,
+        left_out=dataset.left_out,
     )
 
 

@@ -93,7 +93,7 @@ def varied_and_same(runs: Sequence[Run]) -> tuple[list[SettingRow], list[Setting
             continue
         values = [value_of(run, name) for run in runs]
         if name == "dataset":
-            tests = list(dict.fromkeys(str(source.tested_on) for source in values))
+            tests = list(dict.fromkeys(source.tested_on for source in values))
             if len(tests) > 1:
                 varied.append((TEST, ", ".join(tests)))
                 values = [_without_test(source) for source in values]

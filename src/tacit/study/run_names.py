@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -94,7 +95,9 @@ def run_ids(labels: Sequence[Label]) -> list[str]:
     ids = []
     for number, label in enumerate(labels):
         name = "_".join(_id_text(key, text(value)) for key, value in label.items())
-        slug = re.sub(r"[^A-Za-z0-9.+]+", "-", name).strip("-")
+        plain = unicodedata.normalize("NFKD", name)  # an accent becomes a letter of its own
+        letters = "".join(letter for letter in plain if not unicodedata.combining(letter))
+        slug = re.sub(r"[^A-Za-z0-9.+]+", "-", letters).strip("-")
         ids.append(f"{number:03d}-{slug[:80]}")
     return ids
 

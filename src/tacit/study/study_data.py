@@ -22,7 +22,7 @@ from tacit.study.divisions import Division, division_key, portray
 from tacit.study.grid import name_point
 from tacit.study.one_step import one_step_cautions
 from tacit.study.run import Run
-from tacit.study.run_names import label_runs
+from tacit.study.run_names import TEST, Label, label_runs
 from tacit.study.source_keys import source_key
 from tacit.study.study import Study
 from tacit.study.texts import plain
@@ -70,7 +70,7 @@ def load_data(study: Study, data: str | None, on_event: OnEvent) -> StudyData:
         except TacitError as error:
             raise name_point(error, _suspects(runs, number)) from error.__cause__
         if not run.is_reference:
-            loading.keep_division(run, label["split"], partition)
+            loading.keep_division(run, _division_name(label), partition)
     _check_tasks(loading.datasets, runs)
     metric, _ = study_metric(runs, loading.datasets)
     divisions = list(loading.divisions.values())
@@ -179,6 +179,8 @@ def divide_for(run: Run, dataset: Dataset) -> Partition:
         options["column"] = dataset.client
         if dataset.left_out is not None:
             options["column"] = f"{dataset.client}, without {dataset.left_out},"
+    if dataset.person is not None:
+        options["person"] = dataset.person.numpy()
     return divide(dataset.groups.numpy(), run.split, run.clients, run.seed, **options)
 
 
@@ -193,6 +195,13 @@ def _check_tasks(datasets: dict[str, Dataset], runs: list[Run]) -> None:
         raise StudyError(
             f"a study compares one score, and its data are {texts}; make two studies of it"
         )
+
+
+def _division_name(label: Label) -> str:
+    """What drawings call a division: its split, and what is tested on where that varies."""
+    if TEST not in label:
+        return str(label["split"])
+    return f"{label['split']}, tested on {label[TEST]}"
 
 
 def _suspects(runs: list[Run], refused: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ tested on the same rows are compared draw by draw.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import torch
@@ -32,6 +33,7 @@ def draw_again(yardstick: Yardstick, answers: Answers, y: Tensor) -> Figures:
     rows = len(y)
     size = min(rows, MOST)
     ranked = yardstick.classes == 2 or yardstick.metric.is_ranking
+    measure = partial(yardstick.measure, ranked=ranked, own_variance=True)
     rng = numpy_generator(0, "bootstrap", rows)
     at_once = max(1, AT_ONCE // max(1, size))
     parts: list[Figures] = []
@@ -40,7 +42,7 @@ def draw_again(yardstick: Yardstick, answers: Answers, y: Tensor) -> Figures:
         index = torch.from_numpy(rng.integers(0, rows, draws * size))
         group = np.repeat(np.arange(draws), size)
         drawn = _take(answers, index)
-        parts.append(yardstick.measure(drawn, y[index], group, draws, ranked=ranked))
+        parts.append(measure(drawn, y[index], group, draws))
     scale = math.sqrt(size / rows)
     figures = {}
     for name in parts[0]:

@@ -96,6 +96,14 @@ METRICS = {
             two_classes=True,
         ),
         Metric(
+            "precision",
+            "precision",
+            "classification",
+            "the share of those taken for positives that are, also called PPV",
+            SUMS,
+            two_classes=True,
+        ),
+        Metric(
             "brier",
             "Brier score",
             "classification",
@@ -218,6 +226,8 @@ class ClassCounts:
         figures["f1"] = np.where(rows, np.nan_to_num(f1[:, positive]), np.nan)
         figures["sensitivity"] = recall[:, positive]
         figures["specificity"] = recall[:, 1 - positive]
+        with np.errstate(invalid="ignore"):
+            figures["precision"] = self.right[:, positive] / self.predicted[:, positive]
         return figures
 
 

@@ -78,10 +78,12 @@ class Yardstick:
         groups: int = 1,
         *,
         ranked: bool = True,
+        own_variance: bool = False,
     ) -> Figures:
         """Every metric for each group of rows; `ranked` includes those that need a sort.
 
-        A group with an answer that is no finite number has no figures.
+        With its `own_variance`, a group's R2 says how much of that is explained. A group with an
+        answer that is no finite number has no figures.
         """
         predicted = answers.predicted.numpy()
         rows_are_finite = np.isfinite(predicted)
@@ -100,7 +102,7 @@ class Yardstick:
             figures = measure_numbers(
                 y.double().numpy(),
                 predicted.astype(np.float64),
-                variance=self.variance,
+                variance=None if own_variance else self.variance,
                 unit=self.unit,
                 group=group,
                 groups=groups,

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from tacit.core.errors import DataError
 from tacit.core.seeds import numpy_generator
 from tacit.data.partition import add_noise, divide
+from tacit.data.splits.by_client import ByClient
 from tacit.data.splits.columns import Columns
 from tacit.data.splits.feature_noise import FeatureNoise
 from tacit.data.splits.label_dirichlet import LabelDirichlet
@@ -274,3 +277,19 @@ def test_by_client_needs_owners_and_their_number() -> None:
 
 def test_clients_of_other_splits_are_called_by_their_numbers() -> None:
     assert divide(np.zeros(9, int), Split.build("iid"), 3, 0).names == ("0", "1", "2")
+
+
+def test_clients_test_on_all_samples_of_a_person_or_on_none() -> None:
+    """Three samples of everybody, dealt out among two clients."""
+    person = np.repeat(np.arange(60), 3)
+    owner = np.repeat(np.arange(2), 90)
+    options: dict[str, Any] = {"owner": owner, "owners": ("a", "b"), "person": person}
+    partition = divide(np.zeros(180, np.int64), ByClient(), 2, 0, **options)
+    for train, test in zip(partition.train, partition.test, strict=True):
+        assert not set(person[train]) & set(person[test])
+        assert len(test) == 9  # a tenth
+        assert len(train) == 81
+    other = divide(np.zeros(180, np.int64), ByClient(), 2, 1, **options)
+    assert set(other.test[0]) != set(partition.test[0])
+    one_person = divide(np.zeros(180, np.int64), ByClient(), 2, 0, **{**options, "person": owner})
+    assert [len(test) for test in one_person.test] == [0, 0]

@@ -71,7 +71,8 @@ def test_a_model_that_finds_few_of_the_rare_class_is_warned_of(screening: tacit.
     assert assessment["metrics"]["accuracy"] < 0.965
     missed, hardly = warnings_of(screening)
     assert missed.startswith(
-        f"of 24 test rows of {ILL} fedavg finds {caught}, and takes {alarms} others for {ILL}; weigh"
+        f"of 24 test rows of {ILL} fedavg finds {caught}, and takes {alarms} others for {ILL};"
+        " weigh"
     )
     accuracy = assessment["metrics"]["accuracy"]
     assert hardly == (

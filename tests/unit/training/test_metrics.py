@@ -50,6 +50,8 @@ def sklearn_figures(y: Index, predicted: Index, probabilities: Floats) -> dict[s
             figures["average_precision"] = area
             figures["f1"] = theirs.f1_score(y, predicted)
             figures["sensitivity"] = theirs.recall_score(y, predicted) if is_there else np.nan
+            precision = theirs.precision_score(y, predicted)
+            figures["precision"] = precision if (predicted == 1).any() else np.nan
             absent = not (y == 0).any()
             specificity = theirs.recall_score(y, predicted, pos_label=0)
             figures["specificity"] = np.nan if absent else specificity

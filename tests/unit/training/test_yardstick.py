@@ -54,7 +54,7 @@ def test_a_metric_that_does_not_suit_the_data_is_refused_with_those_that_do() ->
 def test_the_metric_that_decides_comes_first() -> None:
     yardstick = Yardstick.of(classes_of([5, 5]), "brier")
     assert yardstick.name == yardstick.names[0] == "brier"
-    assert len(yardstick.names) == len(set(yardstick.names)) == 8
+    assert len(yardstick.names) == len(set(yardstick.names)) == 9
     assert yardstick.no_figures == dict.fromkeys(yardstick.names)
 
 

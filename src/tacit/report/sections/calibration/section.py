@@ -10,7 +10,7 @@ from tacit.report.sections.calibration.pictures import draw_calibration
 from tacit.report.study_tables import StudyTables
 
 MOST_RUNS = 40  # whose curves are drawn
-MOST_MATRICES = 6
+MOST_MATRICES = 12
 MOST_CLASSES = 12  # of a confusion matrix on the page
 Curve = dict[str, Any]
 
@@ -24,9 +24,12 @@ class CalibrationSection(Section):
 
     def contents(self, results: StudyTables) -> dict[str, Any]:
         curves = calibration_curves(results)
+        matrices = _matrices(results)
         return {
             "errors": [curve for curve in curves if curve["client"] is None],
-            "matrices": _matrices(results),
+            "thresholds": _thresholds(results),
+            "matrices": matrices[:MOST_MATRICES],
+            "more": max(0, len(matrices) - MOST_MATRICES),
             "two_classes": _has_two_classes(results),
         }
 
@@ -76,6 +79,32 @@ def _curve(
     }
 
 
+def _thresholds(results: StudyTables) -> dict[str, Any] | None:
+    """What the best run's model finds from several probabilities on; None unless two classes."""
+    best = results.best_if_any()
+    rows = (results.assessment(best) or {}).get("thresholds") if best else None
+    if best is None or not rows:
+        return None
+    shown = []
+    for row in rows:
+        taken = row["found"] + row["alarms"]
+        shown.append(
+            {
+                "threshold": row["threshold"],
+                "found": f"{row['found']:,} of {row['positives']:,}",
+                "alarms": f"{row['alarms']:,} of {row['negatives']:,}",
+                "sensitivity": _share(row["found"], row["positives"]),
+                "specificity": _share(row["negatives"] - row["alarms"], row["negatives"]),
+                "precision": _share(row["found"], taken),
+            }
+        )
+    return {"run": f"{results.names[best]}, {results.column_of(best)}", "rows": shown}
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.4f}" if whole else ""
+
+
 def _has_two_classes(results: StudyTables) -> bool:
     if results.data is None:
         return False
@@ -101,6 +130,4 @@ def _matrices(results: StudyTables) -> list[dict[str, Any]]:
         matrices.append(
             {"method": cell[0], "split": cell[1], "labels": dataset.labels, "rows": rows}
         )
-        if len(matrices) == MOST_MATRICES:
-            break
     return matrices

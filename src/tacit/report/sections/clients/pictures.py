@@ -44,7 +44,7 @@ def _draw_each(panel: Any, clients: pd.DataFrame, score: str) -> None:
         by_round = figures.groupby("round")[shown].mean()
         label = None
         if number < MOST_NAMES:
-            label = f"client {client!s}"
+            label = str(figures["name"].iloc[0]) if "name" in figures else f"client {client!s}"
             if "attacker" in figures and figures["attacker"].any():
                 label += " (attacker)"
         style = line_style(number)

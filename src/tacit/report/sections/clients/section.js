@@ -37,19 +37,26 @@ selects["choose-local"] = () => [["score", data.score_name], ["loss", "loss"]];
 // Two lines per client, train and local test; of many clients the latter.
 function clientLines(run, [trainKind, testKind]) {
   const isMany = run.names.length > MANY_CLIENTS;
+  const styles = clientStyles();
   return run.names.flatMap((name, k) => {
     const isAttacker = run.attackers.includes(k);
     const title = `${clientName(name)}${isAttacker ? " (attacker)" : ""}`;
     const train = {
-      name: `${title}, train`, style: `${style(k)} thin`, mark: "", points: run[trainKind] ? clientPoints(run, trainKind, k) : [] };
+      name: `${title}, train`, style: `${styles.get(name)} thin`, mark: "", points: run[trainKind] ? clientPoints(run, trainKind, k) : [] };
     const test = {
       name: `${title}, local test`,
-      style: isMany ? `${style(k)} faint` : style(k),
+      style: isMany ? `${styles.get(name)} faint` : styles.get(name),
       mark: isAttacker ? "×" : "",
       points: clientPoints(run, testKind, k),
     };
     return isMany || !run[trainKind] ? [test] : [train, test];
   });
+}
+
+// A client has one colour in all panels, also where others are left out.
+function clientStyles() {
+  const names = [...new Set(data.clients.flatMap((run) => run.names))].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+  return new Map(names.map((name, k) => [name, style(k)]));
 }
 
 function clientPoints(run, kind, client) {
@@ -59,9 +66,10 @@ function clientPoints(run, kind, client) {
 
 function legendItems(runs, trainKind) {
   const largest = most([0, ...runs.map(({ names }) => names.length)]);
-  const names = runs.find((run) => run.names.length === largest)?.names ?? [];
   const isMany = largest > MANY_CLIENTS;
-  const items = isMany ? [] : names.map((name, k) => ({ name: clientName(name), style: style(k) }));
+  const names = new Set(runs.flatMap((run) => run.names));
+  const styles = clientStyles();
+  const items = isMany ? [] : [...names].map((name) => ({ name: clientName(name), style: styles.get(name) }));
   if (runs.some(({ attackers }) => attackers.length)) {
     items.push({ name: "× at its end: an attacker", style: "hidden" });
   }

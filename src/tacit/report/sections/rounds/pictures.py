@@ -26,8 +26,11 @@ def draw_rounds(rounds: pd.DataFrame, metric: str, *, ylabel: str) -> Figure:
     methods = rounds if central.all() else rounds[~central]
     drawn = LinePanels.of(list(methods["split"].unique()))
     if central.any() and not central.all():
-        reference = rounds[central].groupby("round")[metric].mean()
-        for panel in drawn.panels.values():
+        for split, panel in drawn.panels.items():
+            references = rounds[central]
+            own = references[references["split"] == split]
+            shown = own if len(own) else references
+            reference = shown.groupby("round")[metric].mean()
             panel.plot(reference, label="centralised", color=INK, linestyle=(0, (1, 2)))
     for number, algorithm in enumerate(methods["algorithm"].unique()):
         of_algorithm = methods[methods["algorithm"] == algorithm]
