@@ -28,7 +28,7 @@ class LiveTable(Silence):
         self, clock: Callable[[], float] = time.monotonic, console: Console | None = None
     ) -> None:
         super().__init__(clock)
-        self.console = console or Console(stderr=True)
+        self.console = console or Console(stderr=True, markup=False)
         self.downloads: dict[str, tuple[int, int]] = {}
         self.live = rich.live.Live(self, console=self.console, refresh_per_second=4, transient=True)
 

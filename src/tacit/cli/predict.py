@@ -26,12 +26,13 @@ StudyFolder = Annotated[Path, typer.Argument(help="The folder of a study of a ta
 Rows = Annotated[Path, typer.Argument(help="The new rows: a CSV or parquet file.")]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", "-o", help="The CSV file to write; printed if left out."),
+    typer.Option("--out", "-o", help="The CSV or parquet file to write; printed if left out."),
 ]
 RunName = Annotated[str | None, typer.Option("--run", help="The run; the best one if left out.")]
 Client = Annotated[
     str | None, typer.Option(help="The client whose own model predicts, by name or number.")
 ]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]
 Threshold = Annotated[
     float | None,
     typer.Option(help="Predict the positive class from this probability on; 0.5 if left out."),
@@ -45,6 +46,7 @@ def predict_command(
     run: RunName = None,
     client: Client = None,
     threshold: Threshold = None,
+    force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -57,12 +59,15 @@ def predict_command(
 
     admit_own_code_of(folder)
     results = Results(folder)
+    if out is not None:
+        _check_out(out, rows, folder, force=force)
     run = run or _best(results)
     predictions = predict(results, run, rows, _client(results, run, client))
+    _note_divergence(results, run)
     answers = _answers(predictions, threshold)
     table = _beside(rows, answers)
     if out is not None:
-        _write(table, out, rows)
+        _write(table, out)
     if as_json:
         summary: dict[str, Any] = {
             "run": run,
@@ -89,6 +94,13 @@ def _best(results: Results) -> str:
             f" all; name one of them with --run, such as {runs}"
         )
     return results.best()
+
+
+def _note_divergence(results: Results, run: str) -> None:
+    last = results.summary().set_index("run").loc[run]
+    if last["status"] == "diverged":
+        text = f"{run} diverged in round {last['round']}; this is its last sound model"
+        print(f"note: {text}", file=sys.stderr)
 
 
 def _client(results: Results, run: str, client: str | None) -> str | int | None:
@@ -124,13 +136,27 @@ def _beside(rows: Path, answers: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([frame, answers], axis=1)
 
 
-def _write(table: pd.DataFrame, out: Path, rows: Path) -> None:
+def _check_out(out: Path, rows: Path, folder: Path, *, force: bool) -> None:
+    """Refuses to write over the rows, over a study's files or, unless forced, over any file."""
+    if not out.exists():
+        return
+    if rows.exists() and out.samefile(rows):
+        raise DataError(f"{out} holds the rows; write the predictions to another file")
+    if out.resolve().is_relative_to(folder.resolve()):
+        raise DataError(f"{out} is a file of the study; write the predictions to another file")
+    if not force:
+        raise DataError(f"{out} exists already; name another file, or overwrite it with --force")
+
+
+def _write(table: pd.DataFrame, out: Path) -> None:
     from tacit.core.files import replacing
 
-    if out.exists() and rows.exists() and out.samefile(rows):
-        raise DataError(f"{out} holds the rows; write the predictions to another file")
+    is_parquet = out.suffix in (".parquet", ".pq")
     try:
-        with replacing(out) as file:
-            table.to_csv(file, index=False)
+        with replacing(out, "wb" if is_parquet else "w") as file:
+            if is_parquet:
+                table.to_parquet(file, index=False)
+            else:
+                table.to_csv(file, index=False)
     except OSError as error:
         raise DataError(f"cannot write {out}: {error.strerror}") from None

@@ -15,10 +15,13 @@ UNLIMITED = 10_000  # columns, for a file or a pipe, which has no window that en
 
 
 def console() -> Console:
-    """A console as wide as the window; in a file or a pipe no table is cut."""
+    """A console as wide as the window; in a file or a pipe no table is cut.
+
+    It knows no markup: a column may be called `dose [mg]`.
+    """
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else UNLIMITED)
+    return Console(width=None if sys.stdout.isatty() else UNLIMITED, markup=False)
 
 
 def print_json(value: Any) -> None:

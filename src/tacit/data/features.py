@@ -186,7 +186,12 @@ def as_text(values: pd.Series[Any]) -> list[str | None]:
 
     2 and 2.0 are the same text.
     """
-    codes, distinct = pd.factorize(values)
+    try:
+        codes, distinct = pd.factorize(values)
+    except TypeError:
+        raise DataError(
+            f"column {values.name} holds lists; turn it into plain columns, or list it under drop"
+        ) from None
     texts: list[str | None] = []
     for value in distinct:
         text = _text(value)

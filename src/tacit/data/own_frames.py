@@ -78,6 +78,8 @@ def recall_pair(name: str) -> SamplePair:
 
 def joined(x: Any, y: Any, setting: str) -> tuple[pd.DataFrame, str]:
     """A table of features and the column to predict, and that column's name."""
+    if isinstance(y, pd.DataFrame) and y.shape[1] != 1:
+        raise StudyError(f"{setting}: expected one column to predict, y has {y.shape[1]}")
     outcomes = y.iloc[:, 0] if isinstance(y, pd.DataFrame) else y
     target = str(getattr(outcomes, "name", None) or "target")
     if isinstance(x, pd.DataFrame):
@@ -93,8 +95,21 @@ def joined(x: Any, y: Any, setting: str) -> tuple[pd.DataFrame, str]:
 
 def _as_array(value: Any) -> NDArray[Any]:
     if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided or value.dtype == torch.bfloat16 or value.is_meta:
+            raise StudyError(
+                f"expected a dense tensor of numbers, got {value.dtype}, {value.layout} on"
+                f" {value.device}; turn it into a numpy array first"
+            )
         return value.detach().cpu().numpy()
-    return np.asarray(value)
+    if isinstance(value, np.ma.MaskedArray):
+        raise StudyError("expected an array, got a masked one; fill it: x.filled(numpy.nan)")
+    array = np.asarray(value)
+    if array.dtype.kind in "cSV" or (array.dtype.kind == "u" and array.dtype.itemsize == 8):
+        raise StudyError(
+            f"expected an array of numbers or text, got {array.dtype}; convert it first, such as"
+            " with astype"
+        )
+    return array
 
 
 def _digest(traits: list[bytes]) -> str:

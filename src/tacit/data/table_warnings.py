@@ -37,7 +37,7 @@ SHOWN = 5  # columns or spellings in one line
 def find_warnings(rows: TableRows, features: pd.DataFrame, encoding: Encoding) -> Iterator[str]:
     """Every warning that the columns of this table deserve."""
     yield from _identifiers(features, encoding)
-    yield from _many_levels(features, encoding)
+    yield from _many_levels(encoding)
     yield from _spellings(rows, features, encoding)
     yield from _giveaways(rows, features, encoding)
 
@@ -85,7 +85,7 @@ def _identifiers(features: pd.DataFrame, encoding: Encoding) -> Iterator[str]:
         )
 
 
-def _many_levels(features: pd.DataFrame, encoding: Encoding) -> Iterator[str]:
+def _many_levels(encoding: Encoding) -> Iterator[str]:
     """Texts of which most became "other", such as patients who have several rows each."""
     names: list[str] = []
     for column in encoding.columns:

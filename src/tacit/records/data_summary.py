@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tacit.core.errors import DataError
+from tacit.core.errors import DataError, StudyError
+from tacit.core.fields import conform, field_types
 from tacit.core.files import read_at_most, replacing
 
 FILE = "data.json"
@@ -29,6 +30,12 @@ class DatasetSummary:
     guess: str  # what the baseline says of every row
     baseline: Mapping[str, float | None]  # its metrics on the test set
     left_out: str | None = None  # the client whose rows are tested on
+
+    def __post_init__(self) -> None:
+        if self.positive is not None and (
+            len(self.labels) != 2 or self.positive not in self.labels
+        ):
+            raise StudyError(f"positive: expected one of two labels, got {self.positive}")
 
 
 @dataclass(frozen=True)
@@ -51,13 +58,15 @@ class DataSummary:
         if not path.exists():
             return None
         try:
-            saved = json.loads(read_at_most(path, LARGEST))
-            datasets = tuple(_dataset(entry) for entry in saved.pop("datasets"))
-            if not set(saved["dataset_of"].values()) <= set(range(len(datasets))):
-                raise ValueError("a run's data set is not there")
-            return cls(**saved, datasets=datasets)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            summary: DataSummary = _from_json(cls, json.loads(read_at_most(path, LARGEST)))
+        except (OSError, ValueError, TypeError, KeyError, RecursionError, StudyError):
             raise DataError(f"{path} is damaged; resume the study to repair it") from None
+        return summary
+
+    def __post_init__(self) -> None:
+        positions = range(len(self.datasets))
+        if not all(position in positions for position in self.dataset_of.values()):
+            raise StudyError("dataset_of: names a data set that is not there")
 
     def of(self, run: str) -> DatasetSummary | None:
         """The data set of this run."""
@@ -65,8 +74,12 @@ class DataSummary:
         return None if position is None else self.datasets[position]
 
 
-def _dataset(saved: dict[str, Any]) -> DatasetSummary:
+def _from_json(kind: Any, content: Mapping[str, Any]) -> Any:
+    """A dataclass from JSON, each value of the type that its field has."""
     values: dict[str, Any] = {}
-    for name, value in saved.items():
-        values[name] = tuple(value) if isinstance(value, list) else value
-    return DatasetSummary(**values)
+    for name, annotation in field_types(kind).items():
+        if name == "datasets":
+            values[name] = tuple(_from_json(DatasetSummary, entry) for entry in content[name])
+        elif name in content:
+            values[name] = conform(content[name], annotation, name)
+    return kind(**values)

@@ -67,7 +67,8 @@ class StudyReader:
     def assessment(self, run: str) -> dict[str, Any] | None:
         """What was found out about the last model of a run."""
         if run not in self._assessments:
-            self._assessments[run] = read_assessment(self.folder, run)
+            clients = self.outline.runs[run].clients
+            self._assessments[run] = read_assessment(self.folder, run, clients)
         return self._assessments[run]
 
     @property

@@ -171,7 +171,7 @@ def _rare(results: StudyTables, runs: list[str]) -> Iterator[Finding]:
     for run in runs:
         dataset = results.data.of(run) if results.data else None
         matrix = (results.assessment(run) or {}).get("confusion")
-        if dataset is None or dataset.positive is None or matrix is None:
+        if dataset is None or dataset.positive is None or not matrix or len(matrix) != 2:
             continue
         name = dataset.positive
         positive = dataset.labels.index(name)
@@ -297,7 +297,7 @@ def _comparisons(results: StudyTables) -> Iterator[Finding]:
     if not pairs:
         return
     real = sum(pair.is_real for pair in pairs)
-    source = "seeds" if results.seeds > 1 else "draws of the test rows"
+    source = "seeds and draws of the test rows" if results.seeds > 1 else "draws of the test rows"
     if len(pairs) == 1:
         yield Finding(f"{pairs[0].text}, by {source}")
         return

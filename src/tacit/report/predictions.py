@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.core.errors import StudyError
+from tacit.core.errors import DataError, StudyError
 from tacit.core.files import expanded
-from tacit.data.encoding import Target
+from tacit.data.encoding import Encoding, Target
 from tacit.data.readers import read_table
 from tacit.report.study_tables import StudyTables
 from tacit.report.trained_models import load_model
@@ -56,6 +56,12 @@ class Predictions:
 
     def _thresholded(self, threshold: float) -> Tensor:
         """Scores of which the positive class's is the larger one from the threshold on."""
+        if self.positive is None and len(self.target.labels) == 2:
+            raise StudyError(
+                "data.json does not say which class is positive; resume the study, which writes it"
+                " again",
+                parameters=("threshold",),
+            )
         if self.positive is None:
             raise StudyError(
                 f"a threshold divides two classes, and {self.target.name} has"
@@ -88,15 +94,33 @@ def predict(tables: StudyTables, run: str, rows: NewRows, client: int | str | No
     encoding = tables.encoding_of(run)
     if encoding is None or encoding.target is None:
         raise StudyError(
-            f"{run} has no encoding, since its data are not a table; use results.model({run!r})"
+            f"{run} has no encoding that says what to predict: its data are not a table (then use"
+            f" results.model({run!r})), or encoding.json is damaged (resume the study)"
         )
     frame = _as_frame(rows, [column.name for column in encoding.columns])
     outputs = [torch.zeros(0, encoding.target.outputs)]
     if len(frame):
         with torch.no_grad():
-            outputs = [module(chunk) for chunk in encoding.apply(frame).split(ROWS_AT_ONCE)]
+            outputs = [module(chunk) for chunk in _encode(encoding, frame).split(ROWS_AT_ONCE)]
     predicted = _meaning(torch.cat(outputs), encoding.target, tables.runs[run].loss)
+    lost = int((~predicted.isfinite().all(1)).sum())
+    if lost:
+        raise StudyError(
+            f"{run} answers {lost:,} of {len(frame):,} rows with numbers that are not finite: its"
+            " model file is damaged, or these rows are far from those that it learnt from"
+        )
     return Predictions(frame, encoding.target, predicted, _positive(tables, run, encoding.target))
+
+
+def _encode(encoding: Encoding, frame: pd.DataFrame) -> Tensor:
+    """The rows as the model takes them; what errors say of training is left out."""
+    try:
+        return encoding.apply(frame)
+    except DataError as error:
+        text = str(error)
+        for remedy in (", or list the column under drop", ", or list it under drop"):
+            text = text.replace(remedy, "")
+        raise DataError(text) from None
 
 
 def _meaning(output: Tensor, target: Target, loss: Loss) -> Tensor:
@@ -115,7 +139,7 @@ def _positive(tables: StudyTables, run: str, target: Target) -> int | None:
         return None
     dataset = tables.data.of(run) if tables.data else None
     if dataset is None or dataset.positive not in target.labels:
-        return 1
+        return None
     return target.labels.index(dataset.positive)
 
 

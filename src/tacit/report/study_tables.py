@@ -77,8 +77,9 @@ class StudyTables:
     @cached_property
     def score(self) -> str:
         """The metric that decides, such as `accuracy`, `auc` or `r2`."""
-        if self.data is not None and self.data.metric in METRICS:
-            return self.data.metric
+        metric = self.data.metric if self.data else ""
+        if metric in METRICS and (not self.records or metric in self.records[0]):
+            return metric
         return self.basis
 
     @property

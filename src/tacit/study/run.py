@@ -30,6 +30,8 @@ from tacit.training.sampling import Sampling
 from tacit.training.schedules import Schedule
 from tacit.training.yardstick import AUTO, check_metric
 
+MOST_SHUFFLES = 1000
+
 
 def setting(
     default: Any,
@@ -166,6 +168,8 @@ class Run:
         check_floor("server_samples", self.server_samples, 0)
         check_floor("seed", self.seed, 0)
         check_floor("importance", self.importance, 0)
+        if self.importance > MOST_SHUFFLES:
+            raise StudyError(f"importance: expected {MOST_SHUFFLES} or less, got {self.importance}")
         _check_each("local_epochs", self.local_epochs, self.clients)
         _check_each("batch_size", self.batch_size, self.clients)
         check_share("local_test", self.local_test)
@@ -309,7 +313,7 @@ def leaves_one_over(samples: int, batch_size: int) -> bool:
 
 def _check_target(target: float, metric: str) -> None:
     has_bounds = metric == AUTO or not METRICS[metric].in_units
-    if target <= 0 or (has_bounds and target > 1):
+    if not target > 0 or (has_bounds and target > 1):
         wanted = "a share above 0 and up to 1" if has_bounds else "a number above 0"
         raise StudyError(f"target_accuracy: expected {wanted}, got {target}")
 

@@ -131,8 +131,8 @@ def test_numbers_have_one_new_column(folder: Path) -> None:
         ("two days.csv", "the rows have no column 'marker0'"),
         ("two done.csv", "done.csv has a column 'predicted outcome' already"),
         ("nowhere new.csv", "nowhere holds no study"),
-        ("two new.csv -o two", "cannot write two: Is a directory"),
-        ("iris new.csv", "has no encoding, since its data are not a table"),
+        ("two new.csv -o two", "two is a file of the study; write the predictions to another file"),
+        ("iris new.csv", "has no encoding that says what to predict: its data are not a table"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_exit_code_2(
@@ -157,6 +157,33 @@ def test_the_rows_are_never_overwritten(folder: Path) -> None:
         assert done.returncode == 2
         assert "holds the rows; write the predictions to another file" in done.stderr
         assert (folder / "new.csv").read_text() == ROWS
+
+
+def test_a_file_of_the_study_is_never_overwritten_and_another_one_only_if_forced(
+    folder: Path,
+) -> None:
+    before = (folder / "two" / "study.yaml").read_text()
+    for force in ([], ["--force"]):
+        done = tacit("predict", "two", "new.csv", "-o", "two/study.yaml", *force, cwd=folder)
+        assert done.returncode == 2
+        assert "two/study.yaml is a file of the study" in done.stderr
+    assert (folder / "two" / "study.yaml").read_text() == before
+    (folder / "mine.csv").write_text("mine")
+    done = tacit("predict", "two", "new.csv", "-o", "mine.csv", cwd=folder)
+    assert done.returncode == 2
+    assert "mine.csv exists already; name another file, or overwrite it with --force" in done.stderr
+    assert (folder / "mine.csv").read_text() == "mine"
+    assert (
+        tacit("predict", "two", "new.csv", "-o", "mine.csv", "--force", cwd=folder).returncode == 0
+    )
+    assert (folder / "mine.csv").read_text() != "mine"
+
+
+def test_a_parquet_file_is_written_as_one(folder: Path) -> None:
+    assert tacit("predict", "two", "new.csv", "-o", "out.parquet", cwd=folder).returncode == 0
+    printed = tacit("predict", "two", "new.csv", cwd=folder).stdout
+    table = pd.read_parquet(folder / "out.parquet")
+    assert list(table) == cells_of(printed)[0]
 
 
 def test_a_study_that_has_not_ended_a_round_predicts_nothing(folder: Path) -> None:

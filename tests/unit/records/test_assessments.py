@@ -12,10 +12,23 @@ from playground import StopAfter, assert_same
 
 import tacit
 from tacit.core.errors import DataError
-from tacit.records.assessments import PARTS, read_assessment, write_assessment
+from tacit.records.assessments import read_assessment, write_assessment
 from tacit.records.data_summary import DatasetSummary, DataSummary
 from tacit.study.study import Study
 
+ONE_TEST: dict[str, Any] = {
+    "rows": 4,
+    "metrics": {"auc": 0.75, "f1": None},
+    "groups": {"sex": [{"group": "f", "rows": 3, "positives": 1, "auc": None}]},
+    "importance": [{"column": "age", "drop": 0.1, "deviation": None}],
+    "calibration": {"rows": [0, 4], "predicted": [None, 0.9], "observed": [None, 1], "error": 0.1},
+    "confusion": [[1, 2], [0, 1]],
+}
+SOUND: dict[str, Any] = {
+    **ONE_TEST,
+    "bootstrap": {"metric": "auc", "draws": [0.5, None], "intervals": {"auc": [0.4, 0.8]}},
+    "clients": [{**ONE_TEST, "client": 1}],
+}
 ROUNDS = 8  # of all four runs
 SUMMARY = DataSummary(
     "auc",
@@ -56,7 +69,7 @@ def test_every_run_leaves_an_assessment_without_rows(whole: Path) -> None:
     assert list(found_in(whole)) == ["data.json", *names]
     for name in names:
         saved = json.loads((whole / name).read_text())
-        assert saved.keys() >= set(PARTS)
+        assert saved.keys() >= SOUND.keys()
         assert (saved["rows"], len(saved["clients"])) == (60, 3)
 
 
@@ -94,21 +107,65 @@ def test_a_lost_summary_of_the_data_comes_back_when_the_study_is_resumed(
 
 
 def test_an_assessment_is_read_as_it_was_written(tmp_path: Path) -> None:
-    findings: dict[str, Any] = {name: [name, 0.1, None] for name in PARTS}
-    write_assessment(tmp_path, "000-iid", findings)
-    assert read_assessment(tmp_path, "000-iid") == findings
-    assert read_assessment(tmp_path, "001-iid") is None
+    write_assessment(tmp_path, "000-iid", SOUND)
+    assert read_assessment(tmp_path, "000-iid", 2) == SOUND
+    assert read_assessment(tmp_path, "001-iid", 2) is None
     with pytest.raises(ValueError, match="not JSON compliant"):
-        write_assessment(tmp_path, "000-iid", {**findings, "rows": float("nan")})
-    assert read_assessment(tmp_path, "000-iid") == findings
+        write_assessment(tmp_path, "000-iid", {**SOUND, "rows": float("nan")})
+    assert read_assessment(tmp_path, "000-iid", 2) == SOUND
 
 
-@pytest.mark.parametrize("missing", PARTS)
-def test_an_assessment_without_one_of_its_parts_is_damaged(tmp_path: Path, missing: str) -> None:
-    write_assessment(tmp_path, "a", {name: 0 for name in PARTS if name != missing})
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": None},
+        {"rows": "many"},
+        {"rows": -1},
+        {"metrics": []},
+        {"metrics": {"auc": "high"}},
+        {"metrics": {"auc": 1e400}},
+        {"metrics": {"auc": True}},
+        {"groups": []},
+        {"groups": {"sex": "f"}},
+        {"groups": {"sex": [{"group": "f"}]}},
+        {"groups": {"sex": [{"group": 3, "rows": 3}]}},
+        {"groups": {"sex": [{"group": "f", "rows": 3, "auc": "<b>"}]}},
+        {"importance": [1]},
+        {"importance": [{"column": "age", "drop": 0.1}]},
+        {"importance": [{"column": ["age"], "drop": 0.1, "deviation": 0}]},
+        {"calibration": "none"},
+        {"calibration": {"rows": [1], "predicted": [0.5], "observed": [], "error": 0}},
+        {"confusion": [[1, 2]]},
+        {"confusion": [["a"]]},
+        {"bootstrap": None},
+        {"bootstrap": {"metric": "auc", "draws": "0.5", "intervals": {}}},
+        {"bootstrap": {"metric": "auc", "draws": [], "intervals": {"auc": [0.4]}}},
+        {"clients": {}},
+        {"clients": [1]},
+        {"clients": [ONE_TEST]},
+        {"clients": [{**ONE_TEST, "client": 2}]},
+        {"clients": [{**ONE_TEST, "client": -1}]},
+        {"clients": [{**ONE_TEST, "client": 0}] * 2},
+        {"thresholds": [{"threshold": 0.5}]},
+    ],
+)
+def test_an_assessment_with_a_part_that_makes_no_sense_is_damaged(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    path = tmp_path / "assessments" / "a.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({**SOUND, **change}).replace("Infinity", "1e400"))
     with pytest.raises(DataError, match=r"assessments/a\.json is damaged; delete it") as caught:
-        read_assessment(tmp_path, "a")
+        read_assessment(tmp_path, "a", 2)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("missing", ["rows", "metrics", "groups", "importance", "clients"])
+def test_an_assessment_without_one_of_its_parts_is_damaged(tmp_path: Path, missing: str) -> None:
+    without = {name: part for name, part in SOUND.items() if name != missing}
+    write_assessment(tmp_path, "a", without)
+    with pytest.raises(DataError, match="is damaged"):
+        read_assessment(tmp_path, "a", 2)
 
 
 def test_the_summary_of_the_data_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -127,7 +184,8 @@ def test_the_summary_of_the_data_is_read_as_it_was_written(tmp_path: Path) -> No
         {"datasets": [3]},
         {"dataset_of": {"000": 2}},
         {"dataset_of": [0]},
-        {"surprise": 1},
+        {"datasets": {}},
+        {"metric": 5},
     ],
 )
 def test_a_damaged_summary_of_the_data_is_named(tmp_path: Path, change: dict[str, Any]) -> None:

@@ -57,6 +57,8 @@ def class_figures(
     figures["sensitivity"] = scikit.recall_score(is_positive, says_so)
     figures["specificity"] = scikit.recall_score(~is_positive, ~says_so)
     figures["brier"] = scikit.brier_score_loss(is_positive, scores)
+    precision = scikit.precision_score(is_positive, says_so) if says_so.any() else np.nan
+    figures["precision"] = precision
     return figures
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ def with_figures(
         return {**record, metric: values[results.outline.runs[run].seed]}
 
     copy = a_copy(results, folder, changed)
+    shutil.rmtree(copy.folder / "assessments")  # those are of other figures
     path = copy.folder / "data.json"
     data = json.loads(path.read_text())
     path.write_text(json.dumps({**data, "metric": metric}))
@@ -76,7 +78,11 @@ def with_statuses(
     return a_copy(results, folder, changed)
 
 
-def test_seeds_give_students_interval_of_every_metric(seeds: tacit.Results) -> None:
+def test_seeds_alone_give_students_interval_of_every_metric(
+    seeds: tacit.Results, tmp_path: Path
+) -> None:
+    seeds = a_copy(seeds, tmp_path)
+    shutil.rmtree(seeds.folder / "assessments")
     summary = seeds.summary()
     summary["method"] = summary["run"].map(seeds.names)
     compared = 0
@@ -90,6 +96,42 @@ def test_seeds_give_students_interval_of_every_metric(seeds: tacit.Results) -> N
                 assert interval == pytest.approx(expected)
                 compared += 1
     assert compared > 10
+
+
+def test_seeds_and_test_rows_both_widen_an_interval(seeds: tacit.Results) -> None:
+    """The two variances are added up; many degrees of freedom, where the test rows matter most."""
+    summary = seeds.summary()
+    runs = [run for run in seeds.labels if seeds.names[run] == "fedavg"]
+    values = summary.loc[summary["run"].isin(runs), "accuracy"]
+    of_tests = []
+    for run in runs:
+        assessment = seeds.assessment(run)
+        assert assessment is not None
+        low, high = assessment["bootstrap"]["intervals"]["accuracy"]
+        of_tests.append((high - low) / (2 * 1.96))
+    of_seeds = stats.sem(values) ** 2
+    variance = of_seeds + np.mean(of_tests) ** 2
+    freedom = variance**2 / (of_seeds**2 / 3)
+    expected = stats.t.interval(0.95, freedom, values.mean(), np.sqrt(variance))
+    limits = figure_limits(seeds)["fedavg", "iid"]
+    assert limits == pytest.approx(np.clip(expected, 0, 1))
+    assert limits[1] - limits[0] > 2 * 1.96 * np.mean(of_tests)
+
+
+def test_a_gap_between_seeds_is_judged_by_the_draws_too(
+    seeds: tacit.Results, tmp_path: Path
+) -> None:
+    """Two methods that differ alike in all seeds: only other test rows could change that."""
+    without = with_figures(
+        seeds, tmp_path, {"fedavg": [0.51] * 4, "fedprox": [0.5] * 4, "fedsgd": [0.1] * 4}
+    )
+    by_other = {lead.other: lead for lead in leads(without)}
+    assert by_other["fedprox"].limits == pytest.approx((0.01, 0.01))
+    shutil.copytree(seeds.folder / "assessments", without.folder / "assessments")
+    by_other = {lead.other: lead for lead in leads(tacit.Results(without.folder))}
+    limits = by_other["fedsgd"].limits
+    assert limits is not None
+    assert limits[1] - limits[0] > 0.01
 
 
 def test_one_seed_has_the_interval_of_the_draws(twins: tacit.Results) -> None:

@@ -295,3 +295,23 @@ def test_ones_own_loss_is_a_function_or_a_class() -> None:
     trainer = RowTrainer(nn.Linear(5, 1).double(), Samples(X, NUMBERS), loss=halved)
     assert trainer.loss is not None
     torch.testing.assert_close(trainer.loss.predicted(OUTPUT[:, :1]), 2 * OUTPUT[:, 0])
+
+
+def test_a_loss_of_ones_own_cannot_change_the_outcomes() -> None:
+    y = torch.tensor([0, 1, 1])
+    loss = Loss.build(forgetful_of_outcomes).fitted(Outcomes(("a", "b"), (1, 2)))
+    loss(torch.zeros(3, 2), y)
+    assert y.tolist() == [0, 1, 1]
+
+
+def forgetful_of_outcomes(output: Tensor, y: Tensor) -> Tensor:
+    y.zero_()
+    return output.sum(1)
+
+
+def test_a_function_that_takes_other_arguments_is_refused() -> None:
+    def lonely(output: Tensor) -> Tensor:
+        return output.sum(1)
+
+    with pytest.raises(StudyError, match=r"a loss is called with \(output, y\), and too many"):
+        Loss.build(lonely).fitted(Outcomes(("a", "b"), (1, 2)))

@@ -121,6 +121,8 @@ def _matrices(results: StudyTables) -> list[dict[str, Any]]:
         dataset = results.data.of(run) if results.data else None
         if cell in shown or not matrix or dataset is None or len(matrix) > MOST_CLASSES:
             continue
+        if len(matrix) != len(dataset.labels):
+            continue
         shown.add(cell)
         rows = []
         for label, counts in zip(dataset.labels, matrix, strict=True):

@@ -63,7 +63,8 @@ def test_matrices_count_the_test_rows(screening: tacit.Results) -> None:
 def test_seeds_share_a_matrix_and_have_errors_of_their_own(results: tacit.Results) -> None:
     contents = contents_of("calibration", results)
     assert len(contents["errors"]) == len(results.labels)
-    assert len(contents["matrices"]) == 6  # and not those of all seven methods and splits
+    assert len(contents["matrices"]) == 7  # methods and splits
+    assert contents["more"] == 0
     assert not contents["two_classes"]
     assert contents_of("metrics", results)["positive"] == ""
 

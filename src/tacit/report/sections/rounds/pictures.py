@@ -26,12 +26,7 @@ def draw_rounds(rounds: pd.DataFrame, metric: str, *, ylabel: str) -> Figure:
     methods = rounds if central.all() else rounds[~central]
     drawn = LinePanels.of(list(methods["split"].unique()))
     if central.any() and not central.all():
-        for split, panel in drawn.panels.items():
-            references = rounds[central]
-            own = references[references["split"] == split]
-            shown = own if len(own) else references
-            reference = shown.groupby("round")[metric].mean()
-            panel.plot(reference, label="centralised", color=INK, linestyle=(0, (1, 2)))
+        _draw_reference(drawn, rounds[central], metric)
     for number, algorithm in enumerate(methods["algorithm"].unique()):
         of_algorithm = methods[methods["algorithm"] == algorithm]
         for split, panel in drawn.panels.items():
@@ -45,3 +40,12 @@ def draw_rounds(rounds: pd.DataFrame, metric: str, *, ylabel: str) -> Figure:
             use_logarithms(panel, "y")
     drawn.label(ylabel)
     return drawn.figure
+
+
+def _draw_reference(drawn: LinePanels, references: pd.DataFrame, metric: str) -> None:
+    """A dotted line: that of the panel's own reference or, where there is none, of all."""
+    for split, panel in drawn.panels.items():
+        own = references[references["split"] == split]
+        shown = own if len(own) else references
+        means = shown.groupby("round")[metric].mean()
+        panel.plot(means, label="centralised", color=INK, linestyle=(0, (1, 2)))
