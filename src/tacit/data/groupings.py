@@ -86,9 +86,10 @@ def _recognise(column: str, values: pd.Series[Any], format: str | None, is_categ
 
 def _levels(texts: list[str | None]) -> Codes:
     """A group per text, in alphabetical order, the rarer ones together."""
-    names, codes = np.unique([text or "" for text in texts], return_inverse=True)
-    codes = np.where([text is None for text in texts], GAP, codes)
-    return _join_rare(names.tolist(), codes)
+    names = sorted({text for text in texts if text is not None})
+    positions: dict[str | None, int] = {name: position for position, name in enumerate(names)}
+    positions[None] = GAP
+    return _join_rare(names, np.array([positions[text] for text in texts]))
 
 
 def _numbers(numbers: Floats, train: Index) -> Codes:

@@ -76,7 +76,7 @@ def heat_table(results: StudyTables, metric: str, title: str) -> dict[str, Any]:
     """
     means = _method_means(results, metric)
     deviations = results.table(metric, "std")
-    shades = Shades.of(metric, means)
+    shades = Shades.of(results.score if metric == "worst" else metric, means)
     unfinished = _unfinished_cells(results)
     best = _best_cells(means, unfinished, lowest=shades.lowest_is_best)
     rows = []

@@ -11,7 +11,7 @@ from tacit.core.errors import StudyError
 from tacit.report.page import render
 from tacit.report.study_tables import StudyTables
 
-WATCHED = ("history.jsonl", "outline.json", "study.yaml")
+WATCHED = ("history.jsonl", "outline.json", "study.yaml", "data.json", "assessments")
 OUR_NAMES = ("127.0.0.1", "localhost")
 
 

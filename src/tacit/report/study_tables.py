@@ -167,7 +167,7 @@ class StudyTables:
         """The names of the centralised references."""
         return [name for name in dict.fromkeys(self.names.values()) if is_reference(name)]
 
-    @property
+    @cached_property
     def columns(self) -> str:
         """The setting that the tables have their columns for."""
         return table_columns(list(self.labels.values()))
@@ -176,7 +176,7 @@ class StudyTables:
         """The column of the tables that this run belongs to, such as its split."""
         return str(self.labels[run][self.columns])
 
-    @property
+    @cached_property
     def column_names(self) -> list[str]:
         """The columns of the tables; without that of the reference, if there are others."""
         names = list(dict.fromkeys(label[self.columns] for label in self.labels.values()))

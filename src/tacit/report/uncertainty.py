@@ -73,11 +73,31 @@ def leads(results: StudyTables) -> list[Lead]:
             continue
         best = max(known, key=lambda name: means[name])
         others = [name for name in known if name != best]
+        others = [name for name in others if _share_data(results, cells, (best, name), column)]
+        if not others:
+            continue
         tests = [_compare(results, cells[best, column], cells[name, column]) for name in others]
-        are_real = holm([chance for _, _, chance in tests])
+        # the best was chosen among all, so that each pair of methods could have been compared
+        chosen = (len(others) + 1) / 2
+        are_real = holm([min(1.0, chosen * chance) for _, _, chance in tests])
         for name, (by, limits, _), is_real in zip(others, tests, are_real, strict=True):
             found.append(Lead(column, best, name, by, limits, is_real))
     return found
+
+
+def _share_data(
+    results: StudyTables,
+    cells: dict[tuple[str, str], list[str]],
+    methods: tuple[str, str],
+    column: str,
+) -> bool:
+    """Whether two methods are tested on the same data set."""
+    if results.data is None:
+        return True
+    positions = set()
+    for method in methods:
+        positions |= {results.data.dataset_of.get(run) for run in cells[method, column]}
+    return len(positions) == 1
 
 
 def behind_reference(results: StudyTables, method: str, column: str) -> Lead | None:
@@ -223,7 +243,7 @@ def _judge(values: Floats, test_deviation: float) -> tuple[float, Limits | None]
     of_seeds = float(values.var(ddof=1)) / count if count > 1 else 0.0
     variance = of_seeds + test_deviation**2
     if variance == 0:
-        return (1.0 if mean == 0 else 0.0), (mean, mean)
+        return 1.0, (mean, mean)  # nothing is known of chance
     freedom = math.inf
     if of_seeds > 0:
         freedom = (count - 1) * (variance / of_seeds) ** 2

@@ -2,7 +2,7 @@
 
 Beside the metrics there are their intervals, a confusion matrix, a calibration curve, the metrics
 of groups such as women and men, and which columns the model relies on. All of it is sums and
-figures; no row is in it.
+figures of at least five rows.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tacit.training.evaluation import Answers
 from tacit.training.metrics import Figures
 from tacit.training.yardstick import Yardstick
 
+LEAST_ROWS = 5  # of a group, or of a point of a curve: fewer would tell of single people
 MOST_CLASSES = 30  # of a confusion matrix
 THRESHOLDS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 Findings = dict[str, Any]  # as JSON can hold them
@@ -127,10 +128,13 @@ class Assessor:
             probabilities = answers.predicted.max(1).values
             happened = answers.classes == y
         curve = calibrate(probabilities.numpy(), happened.numpy())
+        is_told = curve.rows[0] >= LEAST_ROWS
+        predicted = np.where(is_told, curve.predicted[0], np.nan)
+        observed = np.where(is_told, curve.observed[0], np.nan)
         return {
             "rows": curve.rows[0].tolist(),
-            "predicted": [_round(value) for value in curve.predicted[0].tolist()],
-            "observed": [_round(value) for value in curve.observed[0].tolist()],
+            "predicted": [_round(value) for value in predicted.tolist()],
+            "observed": [_round(value) for value in observed.tolist()],
             "error": _round(float(curve.error[0])),
         }
 
@@ -162,11 +166,16 @@ class Assessor:
     def _group_rows(
         self, names: tuple[str, ...], codes: Index, figures: Figures, positives: Index | None
     ) -> list[dict[str, Any]]:
-        """A group without rows is left out. Of two classes, the positives are counted too."""
+        """A group without rows is left out, and of few rows nothing is told but their number.
+
+        Of two classes, the positives are counted too.
+        """
         sizes = np.bincount(codes, minlength=len(names))
         rows = []
         for code, name in enumerate(names):
-            if sizes[code]:
+            if sizes[code] and sizes[code] < LEAST_ROWS:
+                rows.append({"group": name, "rows": int(sizes[code])})
+            elif sizes[code]:
                 metrics = _rounded(self.yardstick.figures(figures, code))
                 counts = {"rows": int(sizes[code])}
                 if positives is not None:

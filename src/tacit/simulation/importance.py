@@ -21,7 +21,7 @@ from tacit.training.yardstick import Yardstick
 
 MOST_ROWS = 1000  # of a test that are shuffled
 MOST_COLUMNS = 200
-AT_ONCE = 50_000  # rows of several shuffles together
+NUMBERS = 10_000_000  # features of several shuffles together
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def importance(
     x, y = _some_rows(samples, rng)
     orders = [torch.from_numpy(rng.permutation(len(y))) for _ in range(repeats)]
     before = _merits(yardstick, answer(x, y), y, 1)[0]
-    at_once = max(1, AT_ONCE // max(1, len(y) * repeats))
+    at_once = max(1, NUMBERS // max(1, x.numel() * repeats))
     drops: list[tuple[float, float]] = []
     for first in range(0, len(columns), at_once):
         chunk = columns[first : first + at_once]

@@ -21,7 +21,8 @@ from tacit.training.yardstick import Yardstick
 
 DRAWS = 250
 MOST = 4000  # rows in a draw; of more, the deviations of these are scaled down
-AT_ONCE = 500_000  # rows of several draws together
+FEWEST = 200
+NUMBERS = 1_000_000  # probabilities of several draws together
 LEVEL = 0.95
 
 
@@ -31,11 +32,11 @@ def draw_again(yardstick: Yardstick, answers: Answers, y: Tensor) -> Figures:
     Metrics that need sorting are left out if there are many classes and none of them decides.
     """
     rows = len(y)
-    size = min(rows, MOST)
+    size = min(rows, MOST, max(FEWEST, NUMBERS // max(1, yardstick.classes)))
     ranked = yardstick.classes == 2 or yardstick.metric.is_ranking
     measure = partial(yardstick.measure, ranked=ranked, own_variance=True)
     rng = numpy_generator(0, "bootstrap", rows)
-    at_once = max(1, AT_ONCE // max(1, size))
+    at_once = max(1, NUMBERS // max(1, size * max(1, yardstick.classes)))
     parts: list[Figures] = []
     for first in range(0, DRAWS, at_once):
         draws = min(at_once, DRAWS - first)
@@ -43,13 +44,25 @@ def draw_again(yardstick: Yardstick, answers: Answers, y: Tensor) -> Figures:
         group = np.repeat(np.arange(draws), size)
         drawn = _take(answers, index)
         parts.append(measure(drawn, y[index], group, draws))
-    scale = math.sqrt(size / rows)
-    figures = {}
+    draws_of: Figures = {}
     for name in parts[0]:
-        values = np.concatenate([part[name] for part in parts])
-        centre = float(np.nanmean(values)) if not np.isnan(values).all() else 0.0
-        figures[name] = centre + (values - centre) * scale
-    return figures
+        draws_of[name] = np.concatenate([part[name] for part in parts])
+    if size == rows:
+        return draws_of
+    return _scaled(draws_of, measure(answers, y), math.sqrt(size / rows))
+
+
+def _scaled(draws_of: Figures, figures: Figures, scale: float) -> Figures:
+    """The draws of some rows, as those of all rows would be: around the figure of all rows.
+
+    Few rows do not only scatter more; of a rare class, some metrics also become higher or lower.
+    """
+    scaled = {}
+    for name, values in draws_of.items():
+        is_known = np.isfinite(values).any()
+        centre = float(np.nanmean(values)) if is_known else 0.0
+        scaled[name] = figures[name][0] + (values - centre) * scale
+    return scaled
 
 
 def interval(values: Floats) -> tuple[float, float] | None:

@@ -48,11 +48,13 @@ class Calibration:
 def calibrate(
     probabilities: Floats, happened: Index, group: Index | None = None, groups: int = 1
 ) -> Calibration:
-    """The curve of each group of rows (n,)."""
-    doubles = probabilities.astype(np.float64)
-    bins = np.minimum((doubles * BINS).astype(np.int64), BINS - 1)
+    """The curve of each group of rows (n,); a row whose probability is no number is left out."""
+    known = np.isfinite(probabilities)
+    doubles = probabilities[known].astype(np.float64)
+    happened = happened[known]
+    bins = (doubles * BINS).astype(np.int64).clip(0, BINS - 1)
     if group is not None:
-        bins = bins + group * BINS
+        bins = bins + group[known] * BINS
     size = groups * BINS
     shape = (groups, BINS)
     rows = np.bincount(bins, minlength=size)

@@ -15,8 +15,7 @@ or 1, and leaves an error that is known.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -75,7 +74,15 @@ class ClassSums:
                 f" {len(self.actual)} classes (positive: {self.positive}) and"
                 f" {len(other.actual)} (positive: {other.positive})"
             )
-        return ClassSums(**_added(self, other, keep="positive"))
+        return ClassSums(
+            actual=self.actual + other.actual,
+            predicted=self.predicted + other.predicted,
+            right=self.right + other.right,
+            squared=self.squared + other.squared,
+            positives=self.positives + other.positives,
+            negatives=self.negatives + other.negatives,
+            positive=self.positive,
+        )
 
     def metrics(self) -> dict[str, float]:
         """Every metric of all rows together."""
@@ -112,30 +119,42 @@ class NumberSums:
     """The same for numbers: outcomes and errors, in the target's own units."""
 
     rows: int
-    outcomes: float
-    squared_outcomes: float
+    mean: float  # of the outcomes
+    deviations: float  # of the outcomes from their mean, squared and added up
     squared: float  # errors
     absolute: float
 
     @classmethod
     def of(cls, y: Floats, predicted: Floats) -> NumberSums:
-        errors = predicted - y
+        outcomes = y.astype(np.float64)
+        errors = predicted.astype(np.float64) - outcomes
+        mean = float(outcomes.mean()) if len(y) else 0.0
         return cls(
             rows=len(y),
-            outcomes=float(y.sum()),
-            squared_outcomes=float(np.square(y).sum()),
+            mean=mean,
+            deviations=float(np.square(outcomes - mean).sum()),
             squared=float(np.square(errors).sum()),
             absolute=float(np.abs(errors).sum()),
         )
 
     def __add__(self, other: NumberSums) -> NumberSums:
-        return NumberSums(**_added(self, other))
+        """Chan, Golub, LeVeque: Algorithms for Computing the Sample Variance, 1983."""
+        rows = self.rows + other.rows
+        share = other.rows / rows if rows else 0.0
+        gap = other.mean - self.mean
+        return NumberSums(
+            rows=rows,
+            mean=self.mean + gap * share,
+            deviations=self.deviations + other.deviations + gap**2 * self.rows * share,
+            squared=self.squared + other.squared,
+            absolute=self.absolute + other.absolute,
+        )
 
     def metrics(self) -> dict[str, float]:
         """Every metric of all rows together; R2 by the variance of these rows."""
         if not self.rows:
             return dict.fromkeys(("r2", "rmse", "mae"), math.nan)
-        variance = self.squared_outcomes / self.rows - (self.outcomes / self.rows) ** 2
+        variance = self.deviations / self.rows
         mean_squared = self.squared / self.rows
         r2 = 1 - mean_squared / variance if variance > 0 else math.nan
         return {"r2": r2, "rmse": math.sqrt(mean_squared), "mae": self.absolute / self.rows}
@@ -145,17 +164,11 @@ class NumberSums:
         return dict.fromkeys(self.metrics(), 0.0)
 
 
-def _added(one: Any, other: Any, keep: str = "") -> dict[str, Any]:
-    values = {}
-    for field in fields(one):
-        value = getattr(one, field.name)
-        values[field.name] = value if field.name == keep else value + getattr(other, field.name)
-    return values
-
-
 def _bins(scores: Floats) -> Index:
     """The bin of each score, by its log odds."""
-    doubles = scores.astype(np.float64)
+    doubles = scores.astype(np.float64).clip(0, 1)
+    if np.isnan(doubles).any():
+        raise DataError("expected probabilities, got NaN; leave those rows out")
     with np.errstate(divide="ignore"):
         odds = np.log(doubles) - np.log1p(-doubles)
     shifted = (np.clip(odds, -STEEPEST, STEEPEST) + STEEPEST) * BINS_A_UNIT
@@ -176,10 +189,12 @@ def _precision_range(positives: Index, negatives: Index) -> tuple[float, float]:
     """The same for the average precision."""
     total = int(positives.sum())
     from_top = np.repeat(np.arange(BINS)[::-1], positives[::-1])  # the bin of each positive
-    rank = np.arange(1, total + 1)  # among the positives
+    rank = np.arange(1, total + 1)  # among the positives, each with a score of its own
+    last_rank = np.cumsum(positives[::-1])[::-1][from_top]  # where a bin's have one score
     negatives_to = np.cumsum(negatives[::-1])[::-1]  # in this bin and above
     lowest = (rank / (rank + negatives_to[from_top])).sum() / total
-    highest = (rank / (rank + negatives_to[from_top] - negatives[from_top])).sum() / total
+    negatives_above = negatives_to[from_top] - negatives[from_top]
+    highest = (last_rank / (last_rank + negatives_above)).sum() / total
     return float(lowest), float(highest)
 
 

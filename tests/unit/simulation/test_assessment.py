@@ -173,6 +173,80 @@ def test_numbers_classes_and_pictures_are_assessed_too(source: str, tmp_path: Pa
         assert value == pytest.approx(last[name], rel=1e-5)
 
 
+def test_a_client_whose_model_has_gone_astray_does_not_end_the_study(
+    table: dict[str, Any], tmp_path: Path
+) -> None:
+    """The global model of `local` never changes, so the run does not count as diverged."""
+    steep = {"name": "sgd", "lr": 1e6}
+    results = run(
+        tmp_path / "a", dataset=table, algorithm="local", model="mlp", optimiser=steep, rounds=1
+    )
+    assert results.summary()["status"].tolist() == ["finished"]
+    for client in assessment_of(results)["clients"]:
+        assert client["metrics"]["accuracy"] is None
+    assert results.report.exists()
+
+
+def test_a_column_of_several_features_is_shuffled_as_one(tmp_path: Path) -> None:
+    """Only the ward tells the outcome; it becomes three features, between two others."""
+    rng = np.random.default_rng(0)
+    wards = rng.choice(["north", "south", "west"], 600)
+    frame = pd.DataFrame({"a": rng.normal(size=600), "ward": wards, "b": rng.normal(size=600)})
+    frame["outcome"] = np.where(wards == "north", "sick", "well")
+    frame.loc[::50, "outcome"] = "well"
+    source = {"name": "table", "path": frame, "target": "outcome"}
+    results = run(tmp_path / "a", dataset=source, metric="brier")
+    (id,) = results.labels
+    drops = results.importance(id).set_index(["client", "column"])["drop"]
+    for client in ("all", "0", "1"):
+        assert drops[client, "ward"] > 0.1  # an error that grows is a drop
+        assert abs(drops[client, "a"]) < 0.03
+        assert abs(drops[client, "b"]) < 0.03
+
+
+def test_columns_matter_to_a_client_as_its_own_model_uses_them(tmp_path: Path) -> None:
+    """Of two clients with models of their own, each relies on another column."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=800), "b": rng.normal(size=800)})
+    frame["site"] = np.repeat(["one", "two"], 400)
+    decides = np.where(frame["site"] == "one", frame["a"], frame["b"])
+    frame["outcome"] = np.where(decides > 0, "sick", "well")
+    source = {"name": "table", "path": frame, "target": "outcome", "client": "site"}
+    results = run(tmp_path / "a", dataset=source, algorithm="local", split="by_client")
+    (id,) = results.labels
+    drops = results.importance(id).set_index(["client", "column"])["drop"]
+    assert drops["one", "a"] > 0.2 > 0.1 > abs(drops["one", "b"])
+    assert drops["two", "b"] > 0.2 > 0.1 > abs(drops["two", "a"])
+
+
+def test_the_curve_is_that_of_the_positive_class(table: dict[str, Any], tmp_path: Path) -> None:
+    """`sick` is the first of the two labels, and positive."""
+    results = run(tmp_path / "a", dataset=table)
+    (id,) = results.labels
+    dataset = results.runs[id].dataset.load()
+    probabilities = results.model(id)(dataset.test_x).softmax(1)[:, 0].detach().numpy()
+    expected = np.histogram(probabilities, bins=np.linspace(0, 1, 11))[0]
+    assert assessment_of(results)["calibration"]["rows"] == expected.tolist()
+
+
+def test_nothing_is_told_of_fewer_than_five_rows(tmp_path: Path) -> None:
+    """A rare group of a client's own test would tell the outcome of a single person."""
+    frame = patients(200)
+    frame["village"] = ["A"] * 190 + ["B"] * 10
+    source = {"name": "table", "path": frame, "target": "outcome", "drop": ["village"]}
+    source |= {"fairness": ["village"], "positive": "sick"}
+    results = run(tmp_path / "a", dataset=source, clients=4)
+    assessment = assessment_of(results)
+    for test in (assessment, *assessment["clients"]):
+        for row in test["groups"]["village"]:
+            assert ("auc" in row) == ("positives" in row) == (row["rows"] >= 5)
+        curve = test["calibration"]
+        for rows, observed in zip(curve["rows"], curve["observed"], strict=True):
+            assert (observed is None) == (rows < 5)
+    text = results.report.read_text()
+    assert "By village" in text
+
+
 def test_fused_networks_are_assessed_as_well(table: dict[str, Any], tmp_path: Path) -> None:
     settings = {"model": {"name": "mlp", "hidden": [6]}, "fusion": "pfnm", "rounds": 1}
     settings["initial"] = "different"
@@ -180,6 +254,10 @@ def test_fused_networks_are_assessed_as_well(table: dict[str, Any], tmp_path: Pa
     assessment = assessment_of(results)
     assert assessment["metrics"]["auc"] == pytest.approx(results.records[-1]["auc"], rel=1e-5)
     assert [client["client"] for client in assessment["clients"]] == [0, 1]
+    plain = run(tmp_path / "b", dataset=table, **{**settings, "fusion": None, "initial": "same"})
+    for fused, other in zip(assessment["clients"], assessment_of(plain)["clients"], strict=True):
+        sizes = [(row["group"], row["rows"]) for row in fused["groups"]["sex"]]
+        assert sizes == [(row["group"], row["rows"]) for row in other["groups"]["sex"]]
 
 
 def test_a_run_that_diverged_has_no_assessment(table: dict[str, Any], tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import tacit
@@ -88,3 +89,17 @@ def test_what_makes_no_sense_is_refused(
 def test_the_metric_is_no_part_of_a_runs_name() -> None:
     study = Study(**{**STUDY, "metric": "f1", "algorithm": ["fedavg", "fedsgd"]})
     assert all("metric" not in label for label in label_runs(study.runs()))
+
+
+def test_of_several_data_sets_one_with_a_rare_class_decides(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frames = []
+    for share in (0.5, 0.05):
+        frame = pd.DataFrame({"a": rng.normal(size=300)})
+        frame["y"] = np.where(rng.random(300) < share, "yes", "no")
+        frames.append({"name": "table", "path": frame, "target": "y"})
+    both = tacit.run({**STUDY, "dataset": frames, "rounds": 1}, tmp_path / "a")
+    assert both.score == "auc"
+    even = tacit.run({**STUDY, "dataset": frames[0], "rounds": 1}, tmp_path / "b")
+    assert even.score == "accuracy"
+    assert both.differences().empty  # models of different rows are not compared

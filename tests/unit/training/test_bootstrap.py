@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ def test_models_are_compared_on_the_same_draws() -> None:
 def test_draws_in_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     answers, y = answers_right_in(0.7, 150)
     whole = draw_again(ACCURACY, answers, y)
-    monkeypatch.setattr(bootstrap, "AT_ONCE", 150 * 7)
+    monkeypatch.setattr(bootstrap, "NUMBERS", 150 * 2 * 7)
     in_parts = draw_again(ACCURACY, answers, y)
     assert in_parts["auc"].tolist() == whole["auc"].tolist()
 
@@ -71,3 +72,36 @@ def test_few_draws_with_a_figure_give_no_interval() -> None:
     values[:3] = np.nan
     assert interval(values) is None
     assert interval(np.arange(10.0)) is not None
+
+
+def test_of_many_rows_the_interval_lies_around_the_figure_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Draws of few rows have a higher average precision, since a rare class repeats itself."""
+    rng = np.random.default_rng(0)
+    y = torch.from_numpy((rng.random(3000) < 0.02).astype(np.int64))
+    score = torch.from_numpy(rng.random(3000)) * 0.5 + 0.2 * y
+    predicted = torch.stack([1 - score, score], 1)
+    answers = Answers(torch.zeros(3000), predicted, predicted.argmax(1))
+    yardstick = Yardstick(METRICS["average_precision"], 2)
+    (figure,) = yardstick.measure(answers, y)["average_precision"]
+    monkeypatch.setattr(bootstrap, "MOST", 200)
+    draws = draw_again(yardstick, answers, y)["average_precision"]
+    assert np.nanmean(draws) == pytest.approx(figure, abs=1e-9)
+
+
+def test_very_many_classes_are_drawn_from_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    whole = Yardstick.measure
+
+    def measured(self: Yardstick, answers: Answers, *rest: Any, **options: Any) -> Any:
+        sizes.append(answers.predicted.numel())
+        return whole(self, answers, *rest, **options)
+
+    monkeypatch.setattr(Yardstick, "measure", measured)
+    y = torch.arange(600) % 300
+    predicted = torch.rand(600, 300, generator=torch.Generator().manual_seed(0)).softmax(1)
+    answers = Answers(torch.zeros(600), predicted, predicted.argmax(1))
+    monkeypatch.setattr(bootstrap, "NUMBERS", 90_000)
+    draw_again(Yardstick(METRICS["accuracy"], 300), answers, y)
+    assert max(sizes[:-1]) <= 90_000  # the last one measures all rows once

@@ -50,3 +50,8 @@ def test_groups_are_as_each_alone_and_their_counts_add_up() -> None:
 
 def test_a_probability_of_1_is_in_the_last_bin() -> None:
     assert calibrate(np.array([1.0]), np.array([True])).rows[0].tolist() == [0] * 9 + [1]
+
+
+def test_rows_without_a_probability_are_left_out() -> None:
+    curve = calibrate(np.array([np.nan, 0.4]), np.array([True, False]), np.array([0, 1]), 2)
+    assert curve.rows.sum(1).tolist() == [0, 1]

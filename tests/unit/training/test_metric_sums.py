@@ -87,3 +87,53 @@ def test_no_rows_have_no_figures() -> None:
     assert all(np.isnan(value) for value in sums.metrics().values())
     numbers = NumberSums.of(np.zeros(0), np.zeros(0)).metrics()
     assert all(np.isnan(value) for value in numbers.values())
+
+
+def test_equal_scores_may_be_better_than_any_order_and_the_error_covers_that() -> None:
+    """Tied positives are found together, at the precision of all of them."""
+    y = np.array([0, 1, 1])
+    scores = np.array([0.9, 0.5, 0.5])
+    sums = ClassSums.of(y, np.stack([1 - scores, scores], 1))
+    pooled = measure_classes(y, (scores > 0.5).astype(int), np.stack([1 - scores, scores], 1))
+    exact = float(pooled["average_precision"][0])
+    stated = sums.errors()["average_precision"]
+    assert exact == pytest.approx(2 / 3)
+    assert abs(sums.metrics()["average_precision"] - exact) <= stated + 1e-12
+    assert stated > 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_stated_error_covers_scores_with_many_ties(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.choice([0.1, 0.101, 0.102, 0.5, 0.9], 40)
+    y = (rng.random(40) < 0.3).astype(int)
+    probabilities = np.stack([1 - scores, scores], 1)
+    sums = ClassSums.of(y, probabilities)
+    pooled = measure_classes(y, probabilities.argmax(1), probabilities)
+    for name in ("auc", "average_precision"):
+        assert abs(sums.metrics()[name] - pooled[name][0]) <= sums.errors()[name] + 1e-12
+
+
+def test_the_positive_class_may_be_the_first_one() -> None:
+    y, probabilities, _ = draw_case(0)
+    probabilities = probabilities[:, :2] / probabilities[:, :2].sum(1, keepdims=True)
+    y = y.clip(0, 1)
+    merged = ClassSums.of(y, probabilities, positive=0)
+    pooled = measure_classes(y, probabilities.argmax(1), probabilities, positive=0)
+    for name, value in merged.metrics().items():
+        assert value == pytest.approx(pooled[name][0], abs=merged.errors()[name] + 1e-12), name
+
+
+def test_large_numbers_with_a_small_spread_keep_their_digits() -> None:
+    rng = np.random.default_rng(0)
+    y = 1.7e9 + rng.normal(0, 100, 500)
+    predicted = y + rng.normal(0, 10, 500)
+    merged = (
+        NumberSums.of(y[:200], predicted[:200]) + NumberSums.of(y[200:], predicted[200:])
+    ).metrics()
+    assert merged["r2"] == pytest.approx(measure_numbers(y, predicted)["r2"][0], abs=1e-9)
+
+
+def test_probabilities_that_are_no_numbers_are_refused() -> None:
+    with pytest.raises(DataError, match="got NaN; leave those rows out"):
+        ClassSums.of(np.array([0, 1]), np.full((2, 2), np.nan))

@@ -67,7 +67,7 @@ def _curve(
     for predicted, observed, rows in zip(
         calibration["predicted"], calibration["observed"], calibration["rows"], strict=True
     ):
-        if rows:
+        if rows and predicted is not None:
             points.append([predicted, observed, rows])
     return {
         "method": results.names[run],

