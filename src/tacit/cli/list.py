@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from tacit.cli.completion import complete_family
-from tacit.cli.method_texts import Rows, read_families
 from tacit.cli.options import Json, NamesOnly
 from tacit.cli.terminal import console
 from tacit.core.errors import StudyError, suggest
@@ -20,6 +19,8 @@ from tacit.core.registry import Registered
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from tacit.cli.method_texts import Rows
 
 FOLDED = 100  # columns, where a table is read in a pipe or a file
 WORDS = {None: "null", True: "true", False: "false"}  # as YAML spells them
@@ -51,6 +52,8 @@ def list_methods(
 
 def _chosen(family: str | None) -> dict[str, Rows]:
     """All families with their members, or the one that is named, in the plural or the singular."""
+    from tacit.cli.method_texts import read_families
+
     lists = {**read_families(), "metrics": metric_rows()}
     if family is None:
         return lists

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from tacit.core.events import Advanced, Event, Noted, Warned
-from tacit.report.progress_lines import FIRST, THEN
+from tacit.core.events import FIRST, THEN, Advanced, Event, Noted, Warned
 
 INSTANT = 1e-9  # seconds or steps per second; keeps divisions from zero
 

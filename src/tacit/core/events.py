@@ -13,6 +13,9 @@ from typing import Any
 
 from tacit.core.errors import StudyError, shown
 
+FIRST = 2.0  # seconds until a line first tells of progress
+THEN = 10.0  # seconds from one line to the next
+
 
 @dataclass(frozen=True)
 class StudyStarted:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from tacit.core.events import Event, RoundFinished, RunFinished, StudyStarted
+from tacit.core.events import FIRST, THEN, Event, RoundFinished, RunFinished, StudyStarted
 from tacit.records.tally import Tally
-
-FIRST = 2.0  # seconds to the first line
-THEN = 10.0  # seconds from one line to the next
 
 
 class ProgressLines:

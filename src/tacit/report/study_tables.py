@@ -35,6 +35,7 @@ class StudyTables:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._files = StudyReader(self.folder)
+        self._tables: dict[tuple[str, str], pd.DataFrame] = {}
         self.outline = self._files.outline
         # of each run, the settings that vary
         self.labels = {id: run.label for id, run in self.outline.runs.items()}
@@ -254,15 +255,10 @@ class StudyTables:
         if metric not in self.metrics:
             meant = suggest(str(metric), self.metrics)
             raise StudyError(f"there is no metric {metric!r}; {meant}")
-        summary = self._by_method(metric)
-        column = self.columns
-        values = summary[metric].where(summary["status"] != "diverged")
-        cells = values.groupby([summary["method"], summary[column]], sort=False)
-        is_complete = cells.apply(lambda cell: cell.notna().all())
-        figures = cells.agg(statistic).where(is_complete)
-        figures.index.names = ["algorithm", column]
-        rows = pd.Index(summary["method"].unique(), name="algorithm")
-        return figures.unstack(column).reindex(index=rows, columns=summary[column].unique())
+        key = (metric, statistic)
+        if key not in self._tables:
+            self._tables[key] = self._make_table(metric, statistic)
+        return self._tables[key].copy()
 
     def comparison(self) -> pd.DataFrame:
         """Every table at once: a row per metric, method and column, with mean, deviation, seeds."""
@@ -270,13 +266,14 @@ class StudyTables:
         if self._summary.empty:
             return self.summary()
         tables = []
-        for metric in self.metrics:
-            summary = self._by_method(metric)
-            tables.append(summary.melt(["method", column, "status"], [metric], var_name="metric"))
+        place = self.metrics.index(self.score)  # it alone has lines for baselines
+        for names in (self.metrics[:place], [self.score], self.metrics[place + 1 :]):
+            summary = self._by_method(names[0] if names else self.score)
+            tables.append(summary.melt(["method", column, "status"], names, var_name="metric"))
         values = pd.concat(tables, ignore_index=True)
         values["value"] = values["value"].astype(float).where(values["status"] != "diverged")
         cells = values.groupby(["metric", "method", column], sort=False)["value"]
-        is_complete = cells.apply(lambda cell: cell.notna().all())  # empty where a run diverged
+        is_complete = cells.count() == cells.size()  # empty where a run diverged
         figures: Any = cells.agg(mean="mean", std="std", seeds="size")
         figures.loc[~is_complete.to_numpy(bool), ["mean", "std"]] = float("nan")
         comparison: pd.DataFrame = figures.reset_index()
@@ -359,6 +356,17 @@ class StudyTables:
             per_megabyte[:] = float("nan")
         summary[f"{score}_per_mb"] = per_megabyte
         return summary.reset_index()
+
+    def _make_table(self, metric: str, statistic: str) -> pd.DataFrame:
+        summary = self._by_method(metric)
+        column = self.columns
+        values = summary[metric].where(summary["status"] != "diverged")
+        cells = values.groupby([summary["method"], summary[column]], sort=False)
+        is_complete = cells.count() == cells.size()
+        figures = cells.agg(statistic).where(is_complete)
+        figures.index.names = ["algorithm", column]
+        rows = pd.Index(summary["method"].unique(), name="algorithm")
+        return figures.unstack(column).reindex(index=rows, columns=summary[column].unique())
 
     def _by_method(self, metric: str) -> pd.DataFrame:
         """The summary with each run's method; of a score, also what fusions are compared with."""

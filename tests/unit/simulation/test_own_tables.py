@@ -142,7 +142,7 @@ def test_every_table_of_a_study_has_its_encoding(tmp_path: Path) -> None:
 def test_data_that_are_no_table_have_no_encoding(tmp_path: Path) -> None:
     results = tacit.run({"dataset": "iris", "rounds": 1, "clients": 2}, tmp_path / "a")
     assert results.encoding is None
-    message = r"has no encoding, since its data are not a table; use results\.model"
+    message = "has no encoding that says what to predict: its data are not a table"
     with pytest.raises(StudyError, match=message):
         results.predict(results.best(), patients())
 
