@@ -268,7 +268,9 @@ class StudyTables:
         tables = []
         place = self.metrics.index(self.score)  # it alone has lines for baselines
         for names in (self.metrics[:place], [self.score], self.metrics[place + 1 :]):
-            summary = self._by_method(names[0] if names else self.score)
+            if not names:
+                continue
+            summary = self._by_method(names[0])
             tables.append(summary.melt(["method", column, "status"], names, var_name="metric"))
         values = pd.concat(tables, ignore_index=True)
         values["value"] = values["value"].astype(float).where(values["status"] != "diverged")
