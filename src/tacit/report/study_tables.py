@@ -392,16 +392,6 @@ class StudyTables:
         return f"Results of {len(self.labels)} runs in {self.folder}"
 
 
-def title_of(metric: str) -> str:
-    """A metric as people write it."""
-    return METRICS[metric].title
-
-
-def about_metric(metric: str) -> str:
-    """What a metric says, in a sentence."""
-    return METRICS[metric].about
-
-
 def is_reference(name: str) -> bool:
     """Whether a row of a table is the centralised reference."""
     return name.startswith(REFERENCE)

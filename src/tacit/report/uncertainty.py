@@ -22,6 +22,7 @@ from tacit.training.metrics import METRICS
 
 LEVEL = 0.95
 NORMAL_REACH = 1.96  # standard deviations from the mean to the ends of such an interval
+NORMAL = 1e12  # degrees of freedom with which Student's t is the normal distribution
 Limits = tuple[float, float]
 
 
@@ -234,7 +235,7 @@ def _judge(values: Floats, test_deviation: float) -> tuple[float, Limits | None]
 
     `values` are those of the seeds.
     """
-    from scipy import stats
+    from scipy import special  # scipy.stats takes a second to import
 
     count = len(values)
     if not count or not np.isfinite(values).all() or not math.isfinite(test_deviation):
@@ -244,12 +245,12 @@ def _judge(values: Floats, test_deviation: float) -> tuple[float, Limits | None]
     variance = of_seeds + test_deviation**2
     if variance == 0:
         return 1.0, (mean, mean)  # nothing is known of chance
-    freedom = math.inf
+    freedom = NORMAL
     if of_seeds > 0:
-        freedom = (count - 1) * (variance / of_seeds) ** 2
+        freedom = min(NORMAL, (count - 1) * (variance / of_seeds) ** 2)
     error = math.sqrt(variance)
-    reach = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
-    chance = 2 * float(stats.t.sf(abs(mean) / error, freedom))
+    reach = float(special.stdtrit(freedom, (1 + LEVEL) / 2)) * error
+    chance = 2 * float(special.stdtr(freedom, -abs(mean) / error))
     return chance, (mean - reach, mean + reach)
 
 

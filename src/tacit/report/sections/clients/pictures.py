@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tacit.report.line_panels import LinePanels, draw_band
+from tacit.report.metric_texts import title_of
 from tacit.report.pictures import drawing, line_style
-from tacit.report.study_tables import title_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,9 +6,10 @@ from typing import Any
 
 from tacit.core.errors import StudyError
 from tacit.report.line_panels import name_rows
+from tacit.report.metric_texts import title_of
 from tacit.report.section import Drawings, Section
 from tacit.report.sections.clients.pictures import draw_clients
-from tacit.report.study_tables import StudyTables, title_of
+from tacit.report.study_tables import StudyTables
 
 MOST_CLIENTS = 100
 

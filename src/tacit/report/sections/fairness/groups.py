@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tacit.report.findings import LEAST_OF_CLASS, LEAST_ROWS, group_gap
-from tacit.report.study_tables import StudyTables, title_of
+from tacit.report.metric_texts import title_of
+from tacit.report.study_tables import StudyTables
 
 MOST_CLIENTS = 30
 

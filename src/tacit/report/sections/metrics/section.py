@@ -9,8 +9,9 @@ from typing import Any
 import pandas as pd
 
 from tacit.report.metric_frame import guess_name, metric_frame, metric_rows
+from tacit.report.metric_texts import about_metric, title_of
 from tacit.report.section import Section
-from tacit.report.study_tables import StudyTables, about_metric, title_of
+from tacit.report.study_tables import StudyTables
 from tacit.report.uncertainty import Limits, figure_limits, leads
 
 
