@@ -299,7 +299,7 @@ def _comparisons(results: StudyTables) -> Iterator[Finding]:
     real = sum(pair.is_real for pair in pairs)
     source = "seeds and draws of the test rows" if results.seeds > 1 else "draws of the test rows"
     if len(pairs) == 1:
-        yield Finding(f"{pairs[0].text}, by {source}")
+        yield Finding(pairs[0].text if pairs[0].by == 0 else f"{pairs[0].text}, by {source}")
         return
     count = "none is" if real == 0 else "1 is" if real == 1 else f"{real} are"
     yield Finding(

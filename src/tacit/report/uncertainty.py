@@ -43,6 +43,8 @@ class Lead:
         if self.limits is None:
             return f"{self.best} against {self.other}: too little is known to compare them"
         low, high = self.limits
+        if low == high == 0:
+            return f"{self.best} and {self.other} are equal"
         verdict = "larger than chance" if self.is_real else "may be chance"
         return (
             f"{self.best} is ahead of {self.other} by {self.by:.4f}"

@@ -196,6 +196,7 @@ def test_equal_models_are_no_different_and_better_ones_are(twins: tacit.Results)
     same = by_other["fedprox"]
     assert (same.best, same.by, same.limits) == ("fedavg", 0, (0, 0))
     assert not same.is_real
+    assert same.text == "fedavg and fedprox are equal"
     better = by_other["fedsgd"]
     assert better.is_real
     assert better.by > 0.2
