@@ -245,6 +245,8 @@ def as_days(name: str, values: pd.Series[Any], format: str | None) -> tuple[Floa
         raise DataError(
             f"column {name} holds dates too far away, such as the year 9999; leave such cells empty"
         ) from None
+    except ValueError as error:
+        raise DataError(f"column {name}: {format!r} is no format of dates: {error}") from None
     wanted = f"a date of the form {format}" if format else "a date such as 2026-01-31"
     _refuse_unreadable(name, texts, days, wanted)
     day_of_year: Any = moments.dt.day_of_year.to_numpy(np.float64, na_value=np.nan)

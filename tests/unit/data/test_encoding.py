@@ -277,3 +277,15 @@ def test_predictions_come_back_as_they_were_in_the_table() -> None:
     assert Target("y", labels=("0", "1"), type="integer").decode(output) == [1, 0]
     assert Target("y", labels=("False", "True"), type="boolean").decode(output) == [True, False]
     assert Target("y", "regression", centre=10.0, spread=2.0).decode(output[:, :1]) == [10.0, 12.0]
+
+
+def test_a_format_that_is_none_of_dates_is_refused_by_the_columns_name() -> None:
+    rows = pd.DataFrame({"visit": ["01/02/2024", "03/04/2024"]})
+    with pytest.raises(DataError, match="column visit: '%Q' is no format of dates: 'Q' is a bad"):
+        Encoding.fit(rows, dates={"visit": "%Q"})
+
+
+def test_a_column_of_lists_is_refused_by_its_name() -> None:
+    encoding = Encoding.fit(pd.DataFrame({"ward": ["north", "south"]}))
+    with pytest.raises(DataError, match="column ward holds lists; turn it into plain columns"):
+        encoding.apply(pd.DataFrame({"ward": [["north"], ["south"]]}))
