@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from tacit.data.partition import Partition
 from tacit.study.divisions import division_key
 from tacit.study.kinds.horizontal import HorizontalRun
-from tacit.study.question import listed, short
+from tacit.study.question import listed
 from tacit.study.run import Run
 from tacit.study.settings import describe
+from tacit.study.texts import short
 from tacit.study.values import defaults_of
 from tacit.training.optimisers import SGD
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from tacit.core.registry import Registered
 from tacit.data.datasets import ArraysSource, Source
 from tacit.data.own_frames import is_frame_name
 from tacit.data.tables import Table
 from tacit.study.run import Run
 from tacit.study.run_names import TEST, label_runs
 from tacit.study.settings import SETTINGS, defaults, value_of
+from tacit.study.texts import short
 
 SettingRow = tuple[str, str]  # a setting and its values
 
@@ -107,39 +106,6 @@ def varied_and_same(runs: Sequence[Run]) -> tuple[list[SettingRow], list[Setting
 
 def _without_test(source: Source) -> Source:
     return replace(source, test=None) if isinstance(source, Table) else source
-
-
-def short(value: Any, *, full: bool = False) -> str:
-    """A setting as people write it: a method's name with what is not the default.
-
-    If `full`, the method's numbers are shown too.
-    """
-    if isinstance(value, Registered):
-        return _short_method(value, full=full)
-    if isinstance(value, list | tuple):
-        items = [short(item, full=full) for item in value]
-        return f"[{', '.join(items)}]"
-    if value is None:
-        return "none"
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
-
-
-def _short_method(method: Registered, *, full: bool) -> str:
-    settings = []
-    for position, field in enumerate(fields(method)):  # type: ignore[arg-type]
-        value = getattr(method, field.name)
-        is_main_number = position == 0 and isinstance(value, int | tuple)
-        is_shown = full and value and (is_main_number or isinstance(value, float))
-        if is_shown or value != _default_of(field):
-            settings.append(f"{field.name}={short(value)}")
-    name = str(method.spec()[method.key])
-    return f"{name}({', '.join(settings)})" if settings else name
-
-
-def _default_of(field: Any) -> Any:
-    if field.default_factory is not MISSING:
-        return field.default_factory()
-    return field.default
 
 
 def listed(items: Sequence[str], plural: str, *, last: str = "and") -> str:

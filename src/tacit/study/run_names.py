@@ -12,10 +12,11 @@ from tacit.study.kinds.reference import REFERENCE
 from tacit.study.run import Run
 from tacit.study.settings import METHODS, SETTINGS, describe
 from tacit.study.source_keys import source_key
-from tacit.study.texts import short_values, text
+from tacit.study.texts import short, short_values, text
 
 Label = dict[str, Any]  # by setting, what a run's name says of it
 
+OBJECTIVE = "objective"  # what labels call the loss
 TEST = "test"  # the setting of a table that labels name on its own
 ALWAYS = ("algorithm", "split")  # in every label
 SELF_EXPLANATORY = (
@@ -41,6 +42,8 @@ def label_runs(runs: Sequence[Run]) -> list[Label]:
     columns = {}
     for key in _varying(runs, settings):
         columns[key] = short_values([values[key] for values in settings])
+    if OBJECTIVE in columns:  # the names of losses alone do not tell their weights
+        columns[OBJECTIVE] = [short(run.loss) for run in runs]
     labels = []
     for number, run in enumerate(runs):
         label = {key: texts[number] for key, texts in columns.items()}

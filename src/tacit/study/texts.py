@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,39 @@ def _short_spec(spec: Spec, varying: dict[str, set[str]]) -> str:
         if key in varying[name]:
             fields.append(f"{key}={text(value)}")
     return f"{name}({', '.join(fields)})" if fields else name
+
+
+def short(value: Any, *, full: bool = False) -> str:
+    """A setting as people write it: a method's name with what is not the default.
+
+    If `full`, the method's numbers are shown too.
+    """
+    if isinstance(value, Registered):
+        return _short_method(value, full=full)
+    if isinstance(value, list | tuple):
+        items = [short(item, full=full) for item in value]
+        return f"[{', '.join(items)}]"
+    if value is None:
+        return "none"
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+def _short_method(method: Registered, *, full: bool) -> str:
+    settings = []
+    for position, field in enumerate(fields(method)):  # type: ignore[arg-type]
+        value = getattr(method, field.name)
+        is_main_number = position == 0 and isinstance(value, int | tuple)
+        is_shown = full and value and (is_main_number or isinstance(value, float))
+        if is_shown or value != _default_of(field):
+            settings.append(f"{field.name}={short(value)}")
+    name = str(method.spec()[method.key])
+    return f"{name}({', '.join(settings)})" if settings else name
+
+
+def _default_of(field: Any) -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return field.default
 
 
 def text(value: Any) -> str:

@@ -309,12 +309,10 @@ def test_losses_are_compared_and_told_apart_from_the_loss_that_was_measured(
     results = tacit.run({**FAST, "loss": ["auto", TRIPLE_IRIS, "focal"]}, tmp_path)
     frame = results.frame()
     assert frame["loss"].dtype == float
-    assert list(frame["objective"].unique()) == ["auto", "cross_entropy", "focal"]
-    assert list(results.table().index) == [
-        "objective=auto",
-        "objective=cross_entropy",
-        "objective=focal",
-    ]
+    weighted = "cross_entropy(weights=[3, 1, 0.5])"
+    assert list(frame["objective"].unique()) == ["auto", weighted, "focal"]
+    rows = [f"objective={name}" for name in ("auto", weighted, "focal")]
+    assert list(results.table().index) == rows
     assert "loss" in results.metrics
     assert [run.loss.name for run in results.runs.values()] == ["auto", "cross_entropy", "focal"]
 
