@@ -59,7 +59,15 @@ class DataSummary:
             return None
         try:
             summary: DataSummary = _from_json(cls, json.loads(read_at_most(path, LARGEST)))
-        except (OSError, ValueError, TypeError, KeyError, RecursionError, StudyError):
+        except (
+            OSError,
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            RecursionError,
+            StudyError,
+        ):
             raise DataError(f"{path} is damaged; resume the study to repair it") from None
         return summary
 

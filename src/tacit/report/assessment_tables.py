@@ -15,14 +15,14 @@ EVERYBODY = "all"  # in place of a client: the global test set
 def group_frame(tables: StudyTables, run: str, column: str) -> pd.DataFrame:
     """A row per group of this column, on the test set and on each client's own test."""
     assessment = _required(tables, run)
-    if column not in assessment["groups"]:
+    if not isinstance(column, str) or column not in assessment["groups"]:
         known = list(assessment["groups"])
         if not known:
             raise StudyError(
                 f"{run} has no groups; name columns, such as dataset: {{name: table, ...,"
                 " fairness: [sex, age]}"
             )
-        raise StudyError(f"{run} has no groups by {column!r}; {suggest(column, known)}")
+        raise StudyError(f"{run} has no groups by {column!r}; {suggest(str(column), known)}")
     rows = [{"client": EVERYBODY, **row} for row in assessment["groups"][column]]
     names = tables.client_names(run)
     for client in assessment["clients"]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,9 +70,9 @@ class Predictions:
                 f" {len(self.target.labels) or 'no'} classes; leave it out",
                 parameters=("threshold",),
             )
-        if not 0 <= threshold <= 1:
+        if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
             raise StudyError(
-                f"threshold: expected a probability from 0 to 1, got {threshold}",
+                f"threshold: expected a probability from 0 to 1, got {threshold!r}",
                 parameters=("threshold",),
             )
         is_positive = (self.predicted[:, self.positive].double() >= threshold).float()
@@ -90,7 +92,8 @@ def predict(tables: StudyTables, run: str, rows: NewRows, client: int | str | No
             " is to predict",
             parameters=("client",),
         )
-    module = load_model(tables, run, client, None)
+    with _fitting(run):
+        module = load_model(tables, run, client, None)
     encoding = tables.encoding_of(run)
     if encoding is None or encoding.target is None:
         raise StudyError(
@@ -100,7 +103,7 @@ def predict(tables: StudyTables, run: str, rows: NewRows, client: int | str | No
     frame = _as_frame(rows, [column.name for column in encoding.columns])
     outputs = [torch.zeros(0, encoding.target.outputs)]
     if len(frame):
-        with torch.no_grad():
+        with torch.no_grad(), _fitting(run):
             outputs = [module(chunk) for chunk in _encode(encoding, frame).split(ROWS_AT_ONCE)]
     predicted = _meaning(torch.cat(outputs), encoding.target, tables.runs[run].loss)
     lost = int((~predicted.isfinite().all(1)).sum())
@@ -110,6 +113,19 @@ def predict(tables: StudyTables, run: str, rows: NewRows, client: int | str | No
             " model file is damaged, or these rows are far from those that it learnt from"
         )
     return Predictions(frame, encoding.target, predicted, _positive(tables, run, encoding.target))
+
+
+@contextmanager
+def _fitting(run: str) -> Iterator[None]:
+    """Says so where a model cannot take what the encoding makes."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(
+            f"{run}: its model does not fit its encoding ({reason}); encoding.json, study.yaml or"
+            " the model's file is another one, or damaged"
+        ) from error
 
 
 def _encode(encoding: Encoding, frame: pd.DataFrame) -> Tensor:

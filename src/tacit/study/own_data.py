@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from tacit.core.errors import StudyError
+from tacit.core.errors import StudyError, shown
 from tacit.data.own_frames import is_data, joined, remember, remember_pair
 
 FORM = 'write {"name": "table", "path": frame, "target": column}'
@@ -49,6 +50,30 @@ def _name_in_table(key: str, value: Any, setting: str) -> Any:
     return value
 
 
+def _check_outcomes(y: Any, setting: str) -> None:
+    """Refuses what is no row of outcomes."""
+    outcomes = y
+    if isinstance(y, list | tuple):
+        outcomes = np.array(y, dtype=object)
+    if not is_data(outcomes):
+        raise StudyError(
+            f"{setting}: y needs an outcome for each sample, as an array or a column has, got"
+            f" {shown(y)}"
+        )
+    is_row = len(outcomes.shape) == 1 or isinstance(y, pd.DataFrame)
+    if not is_row:
+        raise StudyError(
+            f"{setting}: y needs one outcome for each sample, got the shape {tuple(outcomes.shape)}"
+        )
+    cells = outcomes.to_numpy().ravel() if isinstance(y, pd.DataFrame) else outcomes
+    if str(getattr(cells, "dtype", "")) == "object" and any(map(_is_nested, cells)):
+        raise StudyError(f"{setting}: y holds lists; give one outcome for each sample")
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, list | tuple | dict | set | np.ndarray)
+
+
 def _name_pair(pair: list[Any] | tuple[Any, ...], setting: str) -> dict[str, str]:
     """Samples and what to predict of each: a table or, of more dimensions, arrays as they are."""
     if isinstance(pair, list) or len(pair) != 2:
@@ -58,6 +83,7 @@ def _name_pair(pair: list[Any] | tuple[Any, ...], setting: str) -> dict[str, str
         raise StudyError(
             f"{setting}: x needs a row for each sample, as a data frame or an array has"
         )
+    _check_outcomes(y, setting)
     if len(x) != len(y):
         raise StudyError(
             f"{setting}: x has {len(x)} rows and y {len(y)}; they must belong together"

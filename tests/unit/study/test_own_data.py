@@ -177,3 +177,22 @@ def test_arrays_of_another_session_are_asked_for(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(own_frames, "PAIRS", {})
     with pytest.raises(DataError, match="not known here"):
         study.runs()[0].dataset.load()
+
+
+@pytest.mark.parametrize(
+    ("y", "complaint"),
+    [
+        (None, "y needs an outcome for each sample"),
+        (1, "y needs an outcome for each sample"),
+        ({1, 2}, "y needs an outcome for each sample"),
+        (np.zeros((6, 2)), r"y needs one outcome for each sample, got the shape \(6, 2\)"),
+        ([[1], [2], [3], [4], [5], [6, 7]], "y holds lists"),
+        (np.array([[1], None, 3, 4, 5, 6], dtype=object), "y holds lists"),
+        (pd.DataFrame({"a": range(6), "b": range(6)}), "expected one column to predict, y has 2"),
+        (np.ma.masked_array(range(6), mask=[1, 0, 0, 0, 0, 0]), "got a masked one; fill it"),
+        (np.arange(6) * 1j, "expected an array of numbers or text, got complex128"),
+    ],
+)
+def test_what_is_no_row_of_outcomes_is_refused(y: Any, complaint: str) -> None:
+    with pytest.raises(StudyError, match=complaint):
+        tacit.Study(dataset=(np.zeros((6, 2)), y))
