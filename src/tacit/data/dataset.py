@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -77,11 +77,6 @@ class Dataset:
     def outputs(self) -> int:
         """How many numbers a model gives per sample."""
         return self.classes or 1
-
-    @property
-    def score(self) -> Literal["accuracy", "r2"]:
-        """What a model is judged by."""
-        return "r2" if self.task == "regression" else "accuracy"
 
     @cached_property
     def positive_class(self) -> int | None:

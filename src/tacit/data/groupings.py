@@ -105,12 +105,14 @@ def _numbers(numbers: Floats, train: Index) -> Codes:
 
 def _bands(numbers: Floats, train: Index, write: Callable[[float], str]) -> Codes:
     """Bands with about as many training rows each; a band includes its upper end."""
-    known = numbers[train][~np.isnan(numbers[train])]
-    if not len(known):
+    training_numbers = numbers[train][~np.isnan(numbers[train])]
+    if not len(training_numbers):
         return [], np.full(len(numbers), GAP)
-    below_top = known[known < known.max()]
-    highest = below_top.max() if len(below_top) else known.max()  # nothing is above the top
-    quarters = np.quantile(known, QUARTERS, method="lower")
+    below_top = training_numbers[training_numbers < training_numbers.max()]
+    highest = (
+        below_top.max() if len(below_top) else training_numbers.max()
+    )  # nothing is above the top
+    quarters = np.quantile(training_numbers, QUARTERS, method="lower")
     edges = np.unique(np.minimum(quarters, highest))
     codes = np.searchsorted(edges, numbers, side="left")
     names = [f"up to {write(edges[0])}"]

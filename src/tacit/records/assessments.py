@@ -47,8 +47,8 @@ def _path(folder: Path, run: str) -> Path:
 
 
 def _is_assessment(findings: Any, clients: int) -> bool:
-    parts = {"bootstrap": _is_bootstrap, "clients": _lists(_is_client)}
-    if not (_is_test(findings) and _has(findings, parts)):
+    checks = {"bootstrap": _is_bootstrap, "clients": _lists(_is_client)}
+    if not (_is_test(findings) and _has(findings, checks)):
         return False
     numbers = [client["client"] for client in findings["clients"]]
     thresholds = findings.get("thresholds", [])
@@ -58,13 +58,13 @@ def _is_assessment(findings: Any, clients: int) -> bool:
 
 def _is_test(findings: Any) -> bool:
     """Whether this is what is known of one test: all rows', or a client's."""
-    parts = {
+    checks = {
         "rows": _is_count,
         "metrics": _is_figures,
         "groups": _is_groups,
         "importance": _lists(_is_column),
     }
-    if not (isinstance(findings, dict) and _has(findings, parts)):
+    if not (isinstance(findings, dict) and _has(findings, checks)):
         return False
     return _is_calibration(findings.get("calibration")) and _is_matrix(findings.get("confusion"))
 
@@ -74,8 +74,8 @@ def _is_client(value: Any) -> bool:
 
 
 def _is_bootstrap(value: Any) -> bool:
-    parts = {"metric": _is_text, "draws": _lists(_is_figure), "intervals": _is_intervals}
-    return isinstance(value, dict) and _has(value, parts)
+    checks = {"metric": _is_text, "draws": _lists(_is_figure), "intervals": _is_intervals}
+    return isinstance(value, dict) and _has(value, checks)
 
 
 def _is_intervals(value: Any) -> bool:
@@ -99,24 +99,24 @@ def _is_group(value: Any) -> bool:
 
 
 def _is_column(value: Any) -> bool:
-    parts = {"column": _is_text, "drop": _is_figure, "deviation": _is_figure}
-    return isinstance(value, dict) and _has(value, parts)
+    checks = {"column": _is_text, "drop": _is_figure, "deviation": _is_figure}
+    return isinstance(value, dict) and _has(value, checks)
 
 
 def _is_threshold(value: Any) -> bool:
     names = ("found", "alarms", "positives", "negatives")
-    parts: dict[str, Check] = {"threshold": _is_number, **dict.fromkeys(names, _is_count)}
-    return isinstance(value, dict) and _has(value, parts)
+    checks: dict[str, Check] = {"threshold": _is_number, **dict.fromkeys(names, _is_count)}
+    return isinstance(value, dict) and _has(value, checks)
 
 
 def _is_calibration(value: Any) -> bool:
     if value is None:
         return True
     figures = _lists(_is_figure)
-    parts = {"rows": _lists(_is_count), "predicted": figures, "observed": figures}
-    if not (isinstance(value, dict) and _has(value, parts)):
+    checks = {"rows": _lists(_is_count), "predicted": figures, "observed": figures}
+    if not (isinstance(value, dict) and _has(value, checks)):
         return False
-    sizes = {len(value[name]) for name in parts}
+    sizes = {len(value[name]) for name in checks}
     return len(sizes) == 1 and _is_figure(value.get("error"))
 
 

@@ -16,13 +16,13 @@ def group_frame(tables: StudyTables, run: str, column: str) -> pd.DataFrame:
     """A row per group of this column, on the test set and on each client's own test."""
     assessment = _required(tables, run)
     if not isinstance(column, str) or column not in assessment["groups"]:
-        known = list(assessment["groups"])
-        if not known:
+        columns = list(assessment["groups"])
+        if not columns:
             raise StudyError(
                 f"{run} has no groups; name columns, such as dataset: {{name: table, ...,"
                 " fairness: [sex, age]}"
             )
-        raise StudyError(f"{run} has no groups by {column!r}; {suggest(str(column), known)}")
+        raise StudyError(f"{run} has no groups by {column!r}; {suggest(str(column), columns)}")
     rows = [{"client": EVERYBODY, **row} for row in assessment["groups"][column]]
     names = tables.client_names(run)
     for client in assessment["clients"]:
@@ -43,8 +43,8 @@ def importance_frame(tables: StudyTables, run: str) -> pd.DataFrame:
 
 
 def _by_drop(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    known = [row for row in rows if row["drop"] is not None]
-    return sorted(known, key=lambda row: -float(row["drop"]))
+    measured = [row for row in rows if row["drop"] is not None]
+    return sorted(measured, key=lambda row: -float(row["drop"]))
 
 
 def _required(tables: StudyTables, run: str) -> dict[str, Any]:

@@ -38,22 +38,22 @@ def find(results: StudyTables) -> list[Finding]:
     if best is None:
         return list(_unknown(results))
     findings = list(_metric(results))
-    told = [best]
+    judged = [best]
     if results.columns == TEST and _leaves_clients_out(results):
         method = _best_method(results)
-        told = _runs_of(results, method)
+        judged = _runs_of(results, method)
         findings += _left_out(results, method)
     else:
         findings += _best(results, best)
         findings += _against_reference(results, best)
         findings += _absent(results.data.of(best) if results.data else None)
-    rare = list(_rare(results, told))
+    rare = list(_rare(results, judged))
     findings += rare
     if results.score == results.basis or any(finding.is_warning for finding in rare):
-        findings += _gain(results, told)
-    findings += _calibration(results, told)
-    if len(told) == 1:
-        findings += _groups(results, told[0])
+        findings += _gain(results, judged)
+    findings += _calibration(results, judged)
+    if len(judged) == 1:
+        findings += _groups(results, judged[0])
     findings += _comparisons(results)
     return findings
 
@@ -215,13 +215,13 @@ def _gain(results: StudyTables, runs: list[str]) -> Iterator[Finding]:
     if figure - guess > HARDLY * (1 - guess):
         return
     title = METRICS[name].title
-    what = "below"
+    verdict = "below"
     if abs(figure - guess) < SAME:
-        what = "the same as"
+        verdict = "the same as"
     elif figure > guess:
-        what = "hardly above"
+        verdict = "hardly above"
     yield Finding(
-        f"its {title}, {figure:.4f}, is {what} that of {guess_name(results)}, {guess:.4f}",
+        f"its {title}, {figure:.4f}, is {verdict} that of {guess_name(results)}, {guess:.4f}",
         is_warning=True,
     )
 
@@ -260,10 +260,10 @@ def group_gap(
     rows: list[dict[str, Any]], metric: str
 ) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """The groups with the lowest and the highest figure, of those with enough rows."""
-    known = [row for row in rows if _is_telling(row) and row.get(metric) is not None]
-    if len(known) < 2:
+    telling = [row for row in rows if _is_telling(row) and row.get(metric) is not None]
+    if len(telling) < 2:
         return None
-    in_order = sorted(known, key=lambda row: float(row[metric]))
+    in_order = sorted(telling, key=lambda row: float(row[metric]))
     return in_order[0], in_order[-1]
 
 

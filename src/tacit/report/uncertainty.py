@@ -57,35 +57,35 @@ def figure_limits(results: StudyTables, metric: str | None = None) -> dict[tuple
     metric = metric or results.score
     limits = {}
     for cell, runs in _cells(results).items():
-        found = _limits(results, runs, metric)
-        if found is not None:
-            limits[cell] = found
+        interval = _limits(results, runs, metric)
+        if interval is not None:
+            limits[cell] = interval
     return limits
 
 
 def leads(results: StudyTables) -> list[Lead]:
     """In each column, the best method against every other one."""
-    found: list[Lead] = []
+    leads_of_columns: list[Lead] = []
     cells = _cells(results)
     for column in results.column_names:
         methods = [name for name in results.methods if (name, column) in cells]
         values = {name: _by_seed(results, cells[name, column]) for name in methods}
         means = {name: mean_of(list(by_seed.values())) for name, by_seed in values.items()}
-        known = [name for name in methods if not math.isnan(means[name])]
-        if len(known) < 2:
+        measured = [name for name in methods if not math.isnan(means[name])]
+        if len(measured) < 2:
             continue
-        best = max(known, key=lambda name: means[name])
-        others = [name for name in known if name != best]
-        others = [name for name in others if _share_data(results, cells, (best, name), column)]
-        if not others:
+        best = max(measured, key=lambda name: means[name])
+        rivals = [name for name in measured if name != best]
+        rivals = [name for name in rivals if _share_data(results, cells, (best, name), column)]
+        if not rivals:
             continue
-        tests = [_compare(results, cells[best, column], cells[name, column]) for name in others]
+        tests = [_compare(results, cells[best, column], cells[name, column]) for name in rivals]
         # the best was chosen among all, so that each pair of methods could have been compared
-        chosen = (len(others) + 1) / 2
+        chosen = (len(rivals) + 1) / 2
         are_real = holm([min(1.0, chosen * chance) for _, _, chance in tests])
-        for name, (by, limits, _), is_real in zip(others, tests, are_real, strict=True):
-            found.append(Lead(column, best, name, by, limits, is_real))
-    return found
+        for name, (by, limits, _), is_real in zip(rivals, tests, are_real, strict=True):
+            leads_of_columns.append(Lead(column, best, name, by, limits, is_real))
+    return leads_of_columns
 
 
 def _share_data(
@@ -163,10 +163,10 @@ def _limits(results: StudyTables, runs: Sequence[str], metric: str) -> Limits | 
 def _possible(limits: Limits, metric: str) -> Limits:
     """The part of an interval that the metric can take: shares go from 0 to 1, R2 up to 1."""
     low, high = limits
-    known = METRICS.get(metric)
-    if known is None or known.in_units:
+    known_metric = METRICS.get(metric)
+    if known_metric is None or known_metric.in_units:
         return limits
-    if known.task == "classification":
+    if known_metric.task == "classification":
         low = max(low, 0.0)
     return low, min(high, 1.0)
 
@@ -210,10 +210,10 @@ def _compare(
 def _gap_deviation(results: StudyTables, best: Sequence[str], other: Sequence[str]) -> float | None:
     """How far other test rows would move a difference: by the draws, which all models share."""
     outlines = results.outline.runs
-    others = {outlines[run].seed: run for run in other}
+    rival_by_seed = {outlines[run].seed: run for run in other}
     gaps = []
     for run in best:
-        rival = others.get(outlines[run].seed)
+        rival = rival_by_seed.get(outlines[run].seed)
         if rival is None:
             continue
         best_draws = _merits_of_draws(results, run)

@@ -39,11 +39,11 @@ class NetworkTester:
         if average is not None:
             average_figure = self._deciding_figure(_outputs(average, self.x))
         ensemble = self._figure_of(self._mean_answers(outputs))
-        known = [figure for figure in alone if figure is not None]
+        measured = [figure for figure in alone if figure is not None]
         name = self.yardstick.name
         return {
             **self.test(fused, self.x, self.y),
-            f"alone_{name}": sum(known) / len(known) if known else None,
+            f"alone_{name}": sum(measured) / len(measured) if measured else None,
             f"average_{name}": average_figure,
             f"ensemble_{name}": ensemble,
             "alone": alone,

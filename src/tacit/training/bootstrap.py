@@ -37,16 +37,16 @@ def draw_again(yardstick: Yardstick, answers: Answers, y: Tensor) -> Figures:
     measure = partial(yardstick.measure, ranked=ranked, own_variance=True)
     rng = numpy_generator(0, "bootstrap", rows)
     at_once = max(1, NUMBERS // max(1, size * max(1, yardstick.classes)))
-    parts: list[Figures] = []
+    chunks: list[Figures] = []
     for first in range(0, DRAWS, at_once):
         draws = min(at_once, DRAWS - first)
         index = torch.from_numpy(rng.integers(0, rows, draws * size))
         group = np.repeat(np.arange(draws), size)
         drawn = _take(answers, index)
-        parts.append(measure(drawn, y[index], group, draws))
+        chunks.append(measure(drawn, y[index], group, draws))
     draws_of: Figures = {}
-    for name in parts[0]:
-        draws_of[name] = np.concatenate([part[name] for part in parts])
+    for name in chunks[0]:
+        draws_of[name] = np.concatenate([chunk[name] for chunk in chunks])
     if size == rows:
         return draws_of
     return _scaled(draws_of, measure(answers, y), math.sqrt(size / rows))
@@ -67,11 +67,11 @@ def _scaled(draws_of: Figures, figures: Figures, scale: float) -> Figures:
 
 def interval(values: Floats) -> tuple[float, float] | None:
     """Where the middle of the draws lies; None if a fifth of them had no figure."""
-    known = values[np.isfinite(values)]
-    if len(known) < 0.8 * len(values):
+    finite = values[np.isfinite(values)]
+    if len(finite) < 0.8 * len(values):
         return None
     outside = (1 - LEVEL) / 2
-    low, high = np.quantile(known, [outside, 1 - outside])
+    low, high = np.quantile(finite, [outside, 1 - outside])
     return float(low), float(high)
 
 

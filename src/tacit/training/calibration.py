@@ -49,12 +49,12 @@ def calibrate(
     probabilities: Floats, happened: Index, group: Index | None = None, groups: int = 1
 ) -> Calibration:
     """The curve of each group of rows (n,); a row whose probability is no number is left out."""
-    known = np.isfinite(probabilities)
-    doubles = probabilities[known].astype(np.float64)
-    happened = happened[known]
+    is_finite = np.isfinite(probabilities)
+    doubles = probabilities[is_finite].astype(np.float64)
+    happened = happened[is_finite]
     bins = (doubles * BINS).astype(np.int64).clip(0, BINS - 1)
     if group is not None:
-        bins = bins + group[known] * BINS
+        bins = bins + group[is_finite] * BINS
     size = groups * BINS
     shape = (groups, BINS)
     rows = np.bincount(bins, minlength=size)

@@ -170,8 +170,8 @@ def measure_classes(
     with np.errstate(invalid="ignore"):
         figures["brier"] = squared / counts.rows
     if ranked:
-        shown = [positive] if classes == 2 else list(range(classes))
-        figures |= _measure_ranking(y, probabilities, shown, group, groups)
+        ranked_classes = [positive] if classes == 2 else list(range(classes))
+        figures |= _measure_ranking(y, probabilities, ranked_classes, group, groups)
     return {name: figures[name] for name in METRICS if name in figures}
 
 
@@ -295,9 +295,9 @@ def _measure_ranking(
 
 def _mean_of_known(values: Floats) -> Floats:
     """The mean over classes, of those that have a value. # (groups, classes) -> (groups,)"""
-    known = ~np.isnan(values)
-    summed = np.where(known, values, 0.0).sum(1)
-    mean: Floats = summed / np.where(known.any(1), known.sum(1), np.nan)
+    is_known = ~np.isnan(values)
+    summed = np.where(is_known, values, 0.0).sum(1)
+    mean: Floats = summed / np.where(is_known.any(1), is_known.sum(1), np.nan)
     return mean
 
 

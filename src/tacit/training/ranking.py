@@ -63,16 +63,16 @@ class Ranking:
         positives = np.diff(seen_there, prepend=0)
         first = np.zeros_like(last)
         first[1:] = last[:-1] + 1
-        shown = np.flatnonzero(positives)  # all that the metrics need
-        positives = positives[shown]
-        first = first[shown]
-        last = last[shown]
+        has_positives = np.flatnonzero(positives)  # all that the metrics need
+        positives = positives[has_positives]
+        first = first[has_positives]
+        last = last[has_positives]
         group = (keys[last] >> GROUP).astype(np.int64)
         bounds = np.arange(groups + 1, dtype=np.uint64) << GROUP
         edges = np.searchsorted(keys, bounds)  # where each group begins
         seen_before = np.concatenate([[0], seen])[edges]
         total_positives = np.diff(seen_before)
-        positives_below = seen_there[shown] - positives - seen_before[group]
+        positives_below = seen_there[has_positives] - positives - seen_before[group]
         return cls(
             group=group,
             positives=positives,

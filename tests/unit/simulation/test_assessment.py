@@ -76,7 +76,7 @@ def test_rows_of_readers_who_were_treated_worse_are_found(
     assert gap > 0.2
     (id,) = results.labels
     dataset = results.runs[id].dataset.load()
-    probabilities = results.model(id)(dataset.test_x).softmax(1)[:, 1 - 1].detach().numpy()
+    probabilities = results.model(id)(dataset.test_x).softmax(1)[:, 0].detach().numpy()
     is_sick = (dataset.test_y == 0).numpy()
     (grouping, _) = dataset.groupings
     is_female = (grouping.test == grouping.names.index("female")).numpy()

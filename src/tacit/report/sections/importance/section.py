@@ -64,9 +64,9 @@ def _by_client(results: StudyTables, run: str) -> dict[str, dict[str, float]]:
     by_client = {}
     for client in (results.assessment(run) or {}).get("clients", [])[:MOST_CLIENTS]:
         drops = {row["column"]: row["drop"] for row in client["importance"]}
-        known = {column: drop for column, drop in drops.items() if drop is not None}
-        if known:
-            by_client[names[client["client"]]] = known
+        measured = {column: drop for column, drop in drops.items() if drop is not None}
+        if measured:
+            by_client[names[client["client"]]] = measured
     return by_client
 
 

@@ -45,7 +45,7 @@ def draw_rounds(rounds: pd.DataFrame, metric: str, *, ylabel: str) -> Figure:
 def _draw_reference(drawn: LinePanels, references: pd.DataFrame, metric: str) -> None:
     """A dotted line: that of the panel's own reference or, where there is none, of all."""
     for split, panel in drawn.panels.items():
-        own = references[references["split"] == split]
-        shown = own if len(own) else references
+        of_panel = references[references["split"] == split]
+        shown = of_panel if len(of_panel) else references
         means = shown.groupby("round")[metric].mean()
         panel.plot(means, label="centralised", color=INK, linestyle=(0, (1, 2)))
